@@ -1,0 +1,2 @@
+// Package policy is an offline engine for Tailscale tailnet policy files.
+package policy
