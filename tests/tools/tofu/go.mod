@@ -4,7 +4,10 @@ module github.com/tailmesh/terraform-provider-tailmesh/tests/tools/tofu
 
 go 1.26.6
 
-tool github.com/opentofu/opentofu/cmd/tofu
+tool (
+	github.com/opentofu/opentofu/cmd/tofu
+	github.com/opentofu/tofudl/cmd/tofudl
+)
 
 require (
 	cel.dev/expr v0.25.1 // indirect
@@ -36,6 +39,8 @@ require (
 	github.com/Masterminds/sprig/v3 v3.2.2 // indirect
 	github.com/Microsoft/go-winio v0.6.2 // indirect
 	github.com/ProtonMail/go-crypto v1.4.1 // indirect
+	github.com/ProtonMail/go-mime v0.0.0-20230322103455-7d82a3887f2f // indirect
+	github.com/ProtonMail/gopenpgp/v2 v2.7.5 // indirect
 	github.com/agext/levenshtein v1.2.3 // indirect
 	github.com/aliyun/alibaba-cloud-sdk-go v1.63.107 // indirect
 	github.com/aliyun/aliyun-oss-go-sdk v3.0.2+incompatible // indirect
@@ -172,6 +177,7 @@ require (
 	github.com/opentofu/opentofu v1.12.6 // indirect
 	github.com/opentofu/registry-address/v2 v2.0.0-20260307135325-45f3562374e4 // indirect
 	github.com/opentofu/svchost v0.0.0-20250610175836-86c9e5e3d8c8 // indirect
+	github.com/opentofu/tofudl v0.0.1 // indirect
 	github.com/opentracing/opentracing-go v1.2.1-0.20220228012449-10b1cf09e00b // indirect
 	github.com/packer-community/winrmcp v0.0.0-20180921211025-c76d91c1e7db // indirect
 	github.com/pkg/browser v0.0.0-20240102092130-5ac0b6a4141c // indirect
