@@ -1,0 +1,340 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Parse reads one document. It takes nothing that it does not know: an unknown key, a key that appears twice, a value of
+// another type and anything behind the document are errors, as is whatever [Document.Validate] refuses. Keys that are
+// left out have the values of [New]. An error is an [*Error] that holds every problem with its path.
+func Parse(data []byte) (Document, error) {
+	tree, err := parseTree(data)
+	if err != nil {
+		return Document{}, &Error{Problems: []Problem{{Message: err.Error()}}}
+	}
+	doc := New()
+	var d decoder
+	d.document(tree, &doc)
+	for _, p := range doc.validate() {
+		if !d.problems.covers(p.Path) {
+			d.problems = append(d.problems, p)
+		}
+	}
+	if err := d.problems.err(); err != nil {
+		return Document{}, err
+	}
+	return doc, nil
+}
+
+// object is a JSON object whose keys keep their order and may repeat. The other kinds of value are represented as by
+// [json.Decoder.Token], an array as []any.
+type object []member
+
+type member struct {
+	key   string
+	value any
+}
+
+func parseTree(data []byte) (any, error) {
+	switch {
+	case len(bytes.TrimSpace(data)) == 0:
+		return nil, errors.New("the document is empty")
+	case !utf8.Valid(data):
+		return nil, errors.New("the document is not UTF-8 text")
+	}
+	// Unmarshal finds every syntax error, with its offset and what is behind the document; the walk below then cannot fail.
+	var raw json.RawMessage
+	if err := json.Unmarshal(data, &raw); err != nil {
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+			line, column := position(data, syntax.Offset)
+			return nil, fmt.Errorf("line %d, column %d: %w", line, column, err)
+		}
+		return nil, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	tree, err := walk(dec)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return tree, nil
+}
+
+func walk(dec *json.Decoder) (any, error) {
+	token, err := dec.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch token {
+	case json.Delim('{'):
+		obj := object{}
+		for dec.More() {
+			key, err := dec.Token()
+			if err != nil {
+				return nil, err
+			}
+			value, err := walk(dec)
+			if err != nil {
+				return nil, err
+			}
+			obj = append(obj, member{key: key.(string), value: value})
+		}
+		_, err := dec.Token()
+		return obj, err
+	case json.Delim('['):
+		list := []any{}
+		for dec.More() {
+			value, err := walk(dec)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, value)
+		}
+		_, err := dec.Token()
+		return list, err
+	}
+	return token, nil
+}
+
+// position turns the offset of a syntax error, which counts the bytes read, into a line and a column of the last of them.
+func position(data []byte, offset int64) (line, column int) {
+	before := data[:min(max(offset-1, 0), int64(len(data)))]
+	return 1 + bytes.Count(before, []byte("\n")), 1 + len(before) - (bytes.LastIndexByte(before, '\n') + 1)
+}
+
+// decoder turns a tree into a document and notes what it could not use.
+type decoder struct{ problems problems }
+
+// into reads the value at a path.
+type into func(path string, v any)
+
+func (d *decoder) document(v any, doc *Document) {
+	d.object(map[string]into{
+		"version":     d.integer(&doc.Version),
+		"mesh":        d.text(&doc.Mesh),
+		"node":        d.node(&doc.Node),
+		"pod_cidrs":   list(d, &doc.PodCIDRs, d.prefix),
+		"peers":       list(d, &doc.Peers, d.node),
+		"discover":    d.object(map[string]into{"tags": list(d, &doc.Discover.Tags, d.text)}),
+		"local_cidrs": list(d, &doc.LocalCIDRs, d.prefix),
+		"routing": d.object(map[string]into{
+			"mode":        d.text(&doc.Routing.Mode),
+			"mark":        d.mark(&doc.Routing.Mark),
+			"priority":    d.priority(&doc.Routing.Priority),
+			"table":       d.integer(&doc.Routing.Table),
+			"fail_closed": d.boolean(&doc.Routing.FailClosed),
+		}),
+		"firewall": d.object(map[string]into{
+			"backend": d.text(&doc.Firewall.Backend),
+			"snat":    d.boolean(&doc.Firewall.SNAT),
+		}),
+		"overlay": d.object(map[string]into{"protocol": d.text(&doc.Overlay.Protocol)}),
+	}, "version", "mesh", "node", "peers")("", v)
+}
+
+func (d *decoder) node(n *Node) into {
+	return d.object(map[string]into{
+		"name":      d.text(&n.Name),
+		"id":        d.text(&n.ID),
+		"addresses": list(d, &n.Addresses, d.address),
+		"location":  d.text(&n.Location),
+	}, "name", "addresses")
+}
+
+// object reads an object that may have the given keys and must have the required ones.
+func (d *decoder) object(keys map[string]into, required ...string) into {
+	return func(path string, v any) {
+		obj, ok := v.(object)
+		if !ok {
+			d.wrongType(path, "an object", v)
+			return
+		}
+		seen := map[string]bool{}
+		for _, m := range obj {
+			at := join(path, m.key)
+			read, known := keys[m.key]
+			switch {
+			case !known:
+				names := slices.Sorted(maps.Keys(keys))
+				d.problems.add(at, "unknown key; known here: %s", strings.Join(names, ", "))
+			case seen[m.key]:
+				d.problems.add(at, "the key appears twice")
+			default:
+				read(at, m.value)
+			}
+			seen[m.key] = true
+		}
+		for _, key := range required {
+			if !seen[key] {
+				d.problems.add(join(path, key), "missing")
+			}
+		}
+	}
+}
+
+func list[T any](d *decoder, to *[]T, element func(*T) into) into {
+	return func(path string, v any) {
+		items, ok := v.([]any)
+		if !ok {
+			d.wrongType(path, "an array", v)
+			return
+		}
+		*to = make([]T, len(items))
+		for i, item := range items {
+			element(&(*to)[i])(fmt.Sprintf("%s[%d]", path, i), item)
+		}
+	}
+}
+
+func (d *decoder) text(to *string) into {
+	return func(path string, v any) {
+		s, ok := v.(string)
+		if !ok {
+			d.wrongType(path, "a string", v)
+			return
+		}
+		*to = s
+	}
+}
+
+func (d *decoder) boolean(to *bool) into {
+	return func(path string, v any) {
+		b, ok := v.(bool)
+		if !ok {
+			d.wrongType(path, "true or false", v)
+			return
+		}
+		*to = b
+	}
+}
+
+func (d *decoder) integer(to *int) into {
+	return func(path string, v any) {
+		n, ok := v.(json.Number)
+		if !ok {
+			d.wrongType(path, "a number", v)
+			return
+		}
+		i, err := strconv.Atoi(n.String())
+		if err != nil {
+			d.problems.add(path, "%s is not a whole number that fits", n)
+			return
+		}
+		*to = i
+	}
+}
+
+func (d *decoder) mark(to *Mark) into {
+	return func(path string, v any) {
+		s, ok := v.(string)
+		if !ok {
+			d.wrongType(path, fmt.Sprintf("a string such as %q", DefaultMark), v)
+			return
+		}
+		if err := to.UnmarshalText([]byte(s)); err != nil {
+			d.problems.add(path, "%v", err)
+		}
+	}
+}
+
+func (d *decoder) priority(to *Priority) into {
+	return func(path string, v any) {
+		var s string
+		switch v := v.(type) {
+		case string:
+			s = v
+		case json.Number:
+			s = v.String()
+		default:
+			d.wrongType(path, `"auto" or a number`, v)
+			return
+		}
+		p, err := ParsePriority(s)
+		if err != nil {
+			d.problems.add(path, "%v", err)
+			return
+		}
+		*to = p
+	}
+}
+
+func (d *decoder) prefix(to *netip.Prefix) into {
+	return func(path string, v any) {
+		s, ok := v.(string)
+		if !ok {
+			d.wrongType(path, "a string", v)
+			return
+		}
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			d.problems.add(path, "%q is not a network: want an address and a length, as in %q", s, "10.244.1.0/24")
+			return
+		}
+		*to = p
+	}
+}
+
+// address reads one host. A prefix of one host, as the LocalAPI writes addresses, is that host.
+func (d *decoder) address(to *netip.Addr) into {
+	return func(path string, v any) {
+		s, ok := v.(string)
+		if !ok {
+			d.wrongType(path, "a string", v)
+			return
+		}
+		if p, err := netip.ParsePrefix(s); err == nil {
+			if !p.IsSingleIP() {
+				d.problems.add(path, "%q is a network of many hosts: want the address of one", s)
+				return
+			}
+			*to = p.Addr()
+			return
+		}
+		a, err := netip.ParseAddr(s)
+		if err != nil {
+			d.problems.add(path, "%q is not an IP address", s)
+			return
+		}
+		*to = a
+	}
+}
+
+func (d *decoder) wrongType(path, want string, got any) {
+	d.problems.add(path, "want %s, got %s", want, describe(got))
+}
+
+func describe(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return strconv.FormatBool(v)
+	case json.Number:
+		return "the number " + v.String()
+	case string:
+		return fmt.Sprintf("the string %q", v)
+	case []any:
+		return "an array"
+	}
+	return "an object"
+}
+
+func join(path, key string) string {
+	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return strings.ContainsRune(".[]", r) || r <= ' ' }) {
+		return fmt.Sprintf("%s[%q]", path, key)
+	}
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
