@@ -1,0 +1,3 @@
+package controlsim
+
+func (s *Sim) previewPolicyFile(c *call) *refusal { return nil }
