@@ -2,7 +2,10 @@
 // own text. Rendering them is apart from making them, in the writers of this package. It knows nothing of policies.
 package diag
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Severity says what a finding does to the answer. The zero value is invalid on purpose: a finding without a
 // severity is a programming mistake.
@@ -30,6 +33,17 @@ func (s Severity) String() string {
 
 // MarshalText gives the severity's name.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText takes a severity's name.
+func (s *Severity) UnmarshalText(text []byte) error {
+	for _, known := range []Severity{Error, Warning, Note} {
+		if known.String() == string(text) {
+			*s = known
+			return nil
+		}
+	}
+	return fmt.Errorf("severity %q is none of error, warning and note", text)
+}
 
 // Pos is a place in a text. Line and Column count from 1, Column in characters (not bytes), Offset in bytes from 0.
 type Pos struct {
@@ -76,7 +90,7 @@ type Diagnostic struct {
 	File string `json:"file,omitempty"`
 	// Path names the culprit by structure, such as "grants[3].src[0]".
 	Path  string `json:"path,omitempty"`
-	Range Range  `json:"range"`
+	Range Range  `json:"range,omitzero"`
 	// Label says what is wrong at Range; it is printed beside the caret.
 	Label   string    `json:"label,omitempty"`
 	Related []Related `json:"related,omitempty"`
