@@ -123,7 +123,7 @@ func (s *Sim) authenticated(h handler, scopes []string) http.HandlerFunc {
 			no.write(w)
 			return
 		}
-		c := &call{ResponseWriter: w, Request: r, body: body, who: who, st: s.state.clone()}
+		c := &call{w: w, r: r, body: body, who: who, st: s.state.clone()}
 		if no := h(c); no != nil {
 			no.write(w)
 		}

@@ -11,7 +11,7 @@ import (
 
 // change is a call that changes one device: found by its ID, changed by do in the handler's copy, then kept.
 func (s *Sim) change(c *call, do func(*Device) *refusal) *refusal {
-	d := c.st.device(c.PathValue("id"))
+	d := c.st.device(c.r.PathValue("id"))
 	if d == nil {
 		return noDevice()
 	}
@@ -27,7 +27,7 @@ func (s *Sim) change(c *call, do func(*Device) *refusal) *refusal {
 func noDevice() *refusal { return refuse(http.StatusNotFound, "device not found") }
 
 func allFields(c *call) (bool, *refusal) {
-	switch fields := c.URL.Query().Get("fields"); fields {
+	switch fields := c.r.URL.Query().Get("fields"); fields {
 	case "", "default":
 		return false, nil
 	case "all":
@@ -46,7 +46,7 @@ func (s *Sim) listDevices(c *call) *refusal {
 	list := []Device{}
 	for _, d := range c.st.Devices {
 		wanted := true
-		for field, values := range c.URL.Query() {
+		for field, values := range c.r.URL.Query() {
 			for _, value := range values {
 				wanted = wanted && (field == "fields" || d.has(field, value))
 			}
@@ -63,7 +63,7 @@ func (s *Sim) getDevice(c *call) *refusal {
 	if no != nil {
 		return no
 	}
-	d := c.st.device(c.PathValue("id"))
+	d := c.st.device(c.r.PathValue("id"))
 	if d == nil {
 		return noDevice()
 	}
@@ -71,7 +71,7 @@ func (s *Sim) getDevice(c *call) *refusal {
 }
 
 func (s *Sim) deleteDevice(c *call) *refusal {
-	d := c.st.device(c.PathValue("id"))
+	d := c.st.device(c.r.PathValue("id"))
 	if d == nil {
 		return noDevice()
 	}
@@ -83,7 +83,7 @@ func (s *Sim) deleteDevice(c *call) *refusal {
 	if no := s.commit(c.st); no != nil {
 		return no
 	}
-	c.WriteHeader(http.StatusOK)
+	c.w.WriteHeader(http.StatusOK)
 	return nil
 }
 
@@ -196,7 +196,7 @@ type deviceRoutes struct {
 }
 
 func (s *Sim) getDeviceRoutes(c *call) *refusal {
-	d := c.st.device(c.PathValue("id"))
+	d := c.st.device(c.r.PathValue("id"))
 	if d == nil {
 		return noDevice()
 	}
@@ -213,7 +213,7 @@ func (s *Sim) setDeviceRoutes(c *call) *refusal {
 	if no := c.decode(&body); no != nil {
 		return no
 	}
-	d := c.st.device(c.PathValue("id"))
+	d := c.st.device(c.r.PathValue("id"))
 	if d == nil {
 		return noDevice()
 	}
@@ -245,7 +245,7 @@ type attribute struct {
 }
 
 func (s *Sim) getAttributes(c *call) *refusal {
-	d := c.st.device(c.PathValue("id"))
+	d := c.st.device(c.r.PathValue("id"))
 	if d == nil {
 		return noDevice()
 	}
@@ -264,7 +264,7 @@ func (s *Sim) getAttributes(c *call) *refusal {
 }
 
 func (s *Sim) setAttribute(c *call) *refusal {
-	key := c.PathValue("key")
+	key := c.r.PathValue("key")
 	if !strings.HasPrefix(key, "custom:") {
 		return refuse(http.StatusBadRequest, "invalid attribute key %q: only custom: attributes can be set", key)
 	}
@@ -288,7 +288,7 @@ func (s *Sim) setAttribute(c *call) *refusal {
 
 func (s *Sim) deleteAttribute(c *call) *refusal {
 	return s.change(c, func(d *Device) *refusal {
-		delete(c.st.Attributes[d.NodeID], c.PathValue("key"))
+		delete(c.st.Attributes[d.NodeID], c.r.PathValue("key"))
 		return nil
 	})
 }

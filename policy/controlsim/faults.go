@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy"
 )
 
 // FaultKind says what goes wrong.
@@ -169,20 +171,25 @@ func (s *Sim) play(f *Fault, w http.ResponseWriter, r *http.Request) {
 		}
 	case RivalFault:
 		s.mux.ServeHTTP(w, r)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		text := f.Policy
-		if text == "" {
-			text = "// Written by somebody else in the meantime.\n" + s.state.Policy.HuJSON
-		}
-		// AddFault judged the text; what was in force was judged before.
-		if err := s.setPolicyLocked(text); err != nil {
-			panic(err)
-		}
+		s.rivalWrites(f.Policy)
 	case EmptyFault:
 		r = r.Clone(r.Context())
 		r.URL.RawQuery = url.Values{"nodeId": {"none"}}.Encode() // a filter that nothing passes; authentication stays
 		s.mux.ServeHTTP(w, r)
+	}
+}
+
+// rivalWrites stores a text that AddFault has judged.
+func (s *Sim) rivalWrites(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if text == "" {
+		text = "// Written by somebody else in the meantime.\n" + s.state.Policy.HuJSON
+	}
+	if formatted, err := policy.Format([]byte(text)); err == nil {
+		st := s.state.clone()
+		st.Policy = storedPolicy{HuJSON: string(formatted)}
+		s.commit(st) // where the state file can not be written, every other write will say so
 	}
 }
 

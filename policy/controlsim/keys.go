@@ -126,7 +126,7 @@ func (s *Sim) listKeys(c *call) *refusal {
 		if k.Invalid || expired(k.Expires) {
 			continue
 		}
-		if c.URL.Query().Get("all") == "true" || k.UserID == c.st.callerID(c.who) {
+		if c.r.URL.Query().Get("all") == "true" || k.UserID == c.st.callerID(c.who) {
 			list = append(list, id{ID: k.ID})
 		}
 	}
@@ -254,7 +254,7 @@ func (c *call) keyTags(tags []string, required bool) *refusal {
 
 // getKey shows a key. A revoked one is shown as invalid for a time and then not found. A credential may see itself.
 func (s *Sim) getKey(c *call) *refusal {
-	k := c.st.key(c.PathValue("id"))
+	k := c.st.key(c.r.PathValue("id"))
 	if k == nil || k.Invalid && time.Since(k.Revoked) >= max(s.revokedKeyLife, 0) {
 		return noKey()
 	}
@@ -267,7 +267,7 @@ func (s *Sim) getKey(c *call) *refusal {
 }
 
 func (s *Sim) replaceKey(c *call) *refusal {
-	k := c.st.key(c.PathValue("id"))
+	k := c.st.key(c.r.PathValue("id"))
 	if k == nil || k.Invalid {
 		return noKey()
 	}
@@ -294,7 +294,7 @@ func (s *Sim) replaceKey(c *call) *refusal {
 }
 
 func (s *Sim) deleteKey(c *call) *refusal {
-	k := c.st.key(c.PathValue("id"))
+	k := c.st.key(c.r.PathValue("id"))
 	if k == nil || k.Invalid {
 		return noKey()
 	}

@@ -123,7 +123,7 @@ func title(word string) string {
 }
 
 func (s *Sim) getPolicyFile(c *call) *refusal {
-	if c.URL.Query().Get("details") == "1" {
+	if c.r.URL.Query().Get("details") == "1" {
 		report, no := s.judge(c.st, []byte(c.st.Policy.HuJSON))
 		if no != nil {
 			return no
@@ -139,7 +139,7 @@ func (s *Sim) getPolicyFile(c *call) *refusal {
 		if !report.Accepted { // a stored policy may fail its tests once tags or users have changed
 			details.Errors = append(details.Errors, report.Message)
 		}
-		c.Header().Set("ETag", `"`+c.st.Policy.etag()+`"`)
+		c.w.Header().Set("ETag", `"`+c.st.Policy.etag()+`"`)
 		return c.answer(details)
 	}
 	return s.writePolicy(c)
@@ -148,16 +148,16 @@ func (s *Sim) getPolicyFile(c *call) *refusal {
 // writePolicy answers with the policy file in the form that the caller accepts.
 func (s *Sim) writePolicy(c *call) *refusal {
 	text, kind := []byte(c.st.Policy.HuJSON), "application/hujson"
-	if acceptsJSON(c.Request.Header.Get("Accept")) {
+	if acceptsJSON(c.r.Header.Get("Accept")) {
 		kind = "application/json"
 		var err error
 		if text, err = standardJSON(text); err != nil {
 			return refuse(http.StatusInternalServerError, "internal server error")
 		}
 	}
-	c.Header().Set("ETag", `"`+c.st.Policy.etag()+`"`)
-	c.Header().Set("Content-Type", kind)
-	c.Write(text)
+	c.w.Header().Set("ETag", `"`+c.st.Policy.etag()+`"`)
+	c.w.Header().Set("Content-Type", kind)
+	c.w.Write(text)
 	return nil
 }
 
@@ -189,7 +189,7 @@ func standardJSON(text []byte) ([]byte, error) {
 }
 
 func (s *Sim) setPolicyFile(c *call) *refusal {
-	if match := strings.Trim(c.Request.Header.Get("If-Match"), `"`); match != "" && match != "*" {
+	if match := strings.Trim(c.r.Header.Get("If-Match"), `"`); match != "" && match != "*" {
 		if match == matchDefault && !c.st.Policy.Default || match != matchDefault && match != c.st.Policy.etag() {
 			return refuse(http.StatusPreconditionFailed, "precondition failed, invalid old hash")
 		}
@@ -265,6 +265,7 @@ func withTests(text string, tests []byte) ([]byte, *refusal) {
 // sections are the parts of a policy file that the simulator itself looks into. Keys match in any case.
 type sections struct {
 	Groups        map[string][]string `json:"groups"`
+	Hosts         map[string]string   `json:"hosts"`
 	TagOwners     map[string][]string `json:"tagOwners"`
 	AutoApprovers struct {
 		Routes   map[string][]string `json:"routes"`

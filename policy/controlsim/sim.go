@@ -199,8 +199,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 
 // call is one authenticated request.
 type call struct {
-	http.ResponseWriter
-	*http.Request
+	w    http.ResponseWriter
+	r    *http.Request
 	body []byte
 	who  *caller
 	// st is the handler's own copy of the state. A handler that changes it must commit it.
@@ -215,7 +215,7 @@ func (c *call) answer(v any) *refusal {
 	if v == nil {
 		v = struct{}{}
 	}
-	writeJSON(c, http.StatusOK, v)
+	writeJSON(c.w, http.StatusOK, v)
 	return nil
 }
 

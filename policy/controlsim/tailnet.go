@@ -51,7 +51,7 @@ func (st *state) userByLogin(login string) *User {
 
 func (s *Sim) listUsers(c *call) *refusal {
 	list := []*User{}
-	kind, role := c.URL.Query().Get("type"), c.URL.Query().Get("role")
+	kind, role := c.r.URL.Query().Get("type"), c.r.URL.Query().Get("role")
 	for _, u := range c.st.Users {
 		if (kind == "" || kind == "all" || u.Type == kind) && (role == "" || role == "all" || u.Role == role) {
 			list = append(list, u)
@@ -62,7 +62,7 @@ func (s *Sim) listUsers(c *call) *refusal {
 
 func (s *Sim) getUser(c *call) *refusal {
 	for _, u := range c.st.Users {
-		if u.ID == c.PathValue("id") {
+		if u.ID == c.r.PathValue("id") {
 			return c.answer(u)
 		}
 	}
