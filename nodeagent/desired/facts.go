@@ -1,0 +1,80 @@
+package desired
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Facts is what the kernel says of the node.
+type Facts struct {
+	Links    []Link
+	Rules    []Rule             // every policy rule, in the kernel's order, IPv4 first
+	Table    *Table             // the agent's own; nil: there is none
+	Counters map[string]Counter // of the rules of Table, by comment
+}
+
+// Link is a network interface.
+type Link struct {
+	Name      string
+	Up        bool
+	Addresses []netip.Prefix // with the length of the network that they are in
+}
+
+// Counter is what a firewall rule has taken.
+type Counter struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// Link returns the interface of a name.
+func (f Facts) Link(name string) (Link, bool) {
+	i := slices.IndexFunc(f.Links, func(l Link) bool { return l.Name == name })
+	if i < 0 {
+		return Link{}, false
+	}
+	return f.Links[i], true
+}
+
+// Mesh returns the interface's mesh addresses.
+func (l Link) Mesh() []netip.Addr {
+	var out []netip.Addr
+	for _, p := range l.Addresses {
+		if FamilyOf(p.Addr()).MeshRange().Contains(p.Addr()) {
+			out = append(out, p.Addr())
+		}
+	}
+	return out
+}
+
+// local says whether the address is the node's own.
+func (f Facts) local(a netip.Addr) bool {
+	return slices.ContainsFunc(f.Links, func(l Link) bool {
+		return slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
+	})
+}
+
+// OwnRules returns the policy rules that the agent added.
+func (f Facts) OwnRules() []Rule {
+	var own []Rule
+	for _, r := range f.Rules {
+		if r.Own() {
+			own = append(own, r)
+		}
+	}
+	return own
+}
+
+// Answer is the kernel's answer to where a packet would go.
+type Answer struct {
+	Dev    string `json:"dev,omitempty"`
+	Table  uint32 `json:"table,omitempty"`
+	Reason string `json:"reason,omitempty"` // why it would go nowhere
+}
+
+// String returns the answer in the words of `ip route get`.
+func (a Answer) String() string {
+	if a.Reason != "" {
+		return a.Reason
+	}
+	return "dev " + a.Dev + " table " + tableName(a.Table)
+}

@@ -1,0 +1,184 @@
+package desired
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Table is the agent's own firewall table, of both families (nftables calls that inet).
+type Table struct {
+	Sets   []Set
+	Chains []Chain
+}
+
+// Set is a named set of networks that rules look up.
+type Set struct {
+	Name     string
+	Family   Family
+	Interval bool           // false: elements are single hosts, and the lookup is one hash
+	Elements []netip.Prefix // sorted and disjoint
+}
+
+// Chain is a list of rules at one of the kernel's hooks.
+type Chain struct {
+	Name     string
+	Type     string // "filter" or "nat"
+	Hook     string // "prerouting", "forward" or "postrouting"
+	Priority int
+	Rules    []FirewallRule
+}
+
+// Verdicts of a [FirewallRule].
+const (
+	SetMark = "mark"   // set the bit in the packet's mark
+	SNAT    = "snat"   // translate the source
+	Return  = "return" // leave the packet to others
+	Reject  = "reject" // refuse the packet and tell its sender
+)
+
+// FirewallRule is a rule of a chain: conditions that must all hold, and a verdict. Every rule counts what it takes.
+type FirewallRule struct {
+	Family    Family
+	In, NotIn string // interface by which the packet came
+	Out       string // interface by which it leaves
+	NotOut    string
+	Src, Dst  string // names of sets
+	Direction string // of the connection: "original" or "reply"; "" is not looked at
+	Marked    uint32 // a bit of the mark that must be set; 0 is not looked at
+	Verdict   string
+	Bit       uint32     // of SetMark
+	To        netip.Addr // of SNAT
+	Comment   string
+	Foreign   bool // the rule in the kernel says something that the agent does not
+}
+
+// String returns the rule in nftables' syntax.
+func (r FirewallRule) String() string {
+	if r.Foreign {
+		return "(a rule that is not the agent's)"
+	}
+	var words []string
+	add := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
+	for _, c := range []struct{ key, value string }{
+		{"iifname", r.In}, {"iifname !=", r.NotIn}, {"oifname", r.Out}, {"oifname !=", r.NotOut},
+	} {
+		if c.value != "" {
+			add("%s %q", c.key, c.value)
+		}
+	}
+	if r.Src == "" && r.Dst == "" {
+		add("meta nfproto ipv%d", r.Family)
+	}
+	if r.Src != "" {
+		add("%s saddr @%s", r.Family.ip(), r.Src)
+	}
+	if r.Dst != "" {
+		add("%s daddr @%s", r.Family.ip(), r.Dst)
+	}
+	if r.Direction != "" {
+		add("ct direction %s", r.Direction)
+	}
+	if r.Marked != 0 {
+		add("meta mark & %#x != 0", r.Marked)
+	}
+	add("counter")
+	switch r.Verdict {
+	case SetMark:
+		add("meta mark set meta mark | %#x", r.Bit)
+	case SNAT:
+		add("snat %s to %s", r.Family.ip(), r.To)
+	case Reject:
+		add("reject with icmpx admin-prohibited")
+	default:
+		add("%s", r.Verdict)
+	}
+	add("comment %q", r.Comment)
+	return strings.Join(words, " ")
+}
+
+// String returns the table as `nft list table` would, as far as the agent cares.
+func (t *Table) String() string {
+	if t == nil {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "table inet %s {\n", TableName)
+	for _, s := range t.Sets {
+		fmt.Fprintf(&b, "\tset %s { %s", s.Name, s.spec())
+		if len(s.Elements) > 0 {
+			fmt.Fprintf(&b, " elements = { %s }", elements(s.Elements))
+		}
+		b.WriteString(" }\n")
+	}
+	for _, c := range t.Chains {
+		fmt.Fprintf(&b, "\tchain %s {\n\t\t%s\n", c.Name, c.spec())
+		for _, r := range c.Rules {
+			fmt.Fprintf(&b, "\t\t%s\n", r)
+		}
+		b.WriteString("\t}\n")
+	}
+	b.WriteString("}\n")
+	return b.String()
+}
+
+func (s Set) spec() string {
+	spec := fmt.Sprintf("type ipv%d_addr;", s.Family)
+	if s.Interval {
+		spec += " flags interval;"
+	}
+	return spec
+}
+
+func (c Chain) spec() string {
+	return fmt.Sprintf("type %s hook %s priority %d; policy accept;", c.Type, c.Hook, c.Priority)
+}
+
+func elements(list []netip.Prefix) string {
+	words := make([]string, len(list))
+	for i, p := range list {
+		words[i] = host(p)
+	}
+	return strings.Join(words, ", ")
+}
+
+// Set returns the set of a name, or an empty one.
+func (t *Table) Set(name string) Set {
+	if t != nil {
+		if i := slices.IndexFunc(t.Sets, func(s Set) bool { return s.Name == name }); i >= 0 {
+			return t.Sets[i]
+		}
+	}
+	return Set{}
+}
+
+func (t *Table) chain(name string) Chain {
+	if i := slices.IndexFunc(t.Chains, func(c Chain) bool { return c.Name == name }); i >= 0 {
+		return t.Chains[i]
+	}
+	return Chain{}
+}
+
+// Contains says whether the address is in the set.
+func (s Set) Contains(a netip.Addr) bool {
+	return slices.ContainsFunc(s.Elements, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// MarkOf returns the bits that the table sets on the first packet of a connection from src to dst that comes in by iif:
+// what is in force, which is not always what is wanted.
+func (t *Table) MarkOf(p Packet) uint32 {
+	if t == nil {
+		return 0
+	}
+	for _, c := range t.Chains {
+		for _, r := range c.Rules {
+			if r.Verdict == SetMark && r.Family == FamilyOf(p.Dst) && r.Direction == "original" &&
+				(r.In == "" || r.In == p.Iif) && r.NotIn != p.Iif &&
+				t.Set(r.Src).Contains(p.Src) && t.Set(r.Dst).Contains(p.Dst) {
+				return r.Bit
+			}
+		}
+	}
+	return 0
+}

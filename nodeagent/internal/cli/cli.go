@@ -1,0 +1,166 @@
+// Package cli is the agent's command line: it reads the document, calls package reconcile and prints what comes of it.
+//
+// Exit codes: 0 is yes (done, in place, valid), 1 is no (a peer is not reached through the mesh, changes are pending, the
+// document is not valid), 2 is could not tell or bad usage. Answers go to stdout, errors and notes to stderr.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/reconcile"
+)
+
+// Exit codes.
+const (
+	exitYes     = 0
+	exitNo      = 1
+	exitUnknown = 2
+)
+
+const defaultDocument = "/etc/tailmesh/node.json"
+
+// maxDocument is the largest document that is read, in bytes: 10,000 peers are a tenth of it.
+const maxDocument = 16 << 20
+
+// Main runs the program and returns its exit code.
+func Main() int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	return Run(ctx, Env{Kernel: kernel.Linux{}, Stdout: os.Stdout, Stderr: os.Stderr}, os.Args[1:])
+}
+
+// Env is what the program touches.
+type Env struct {
+	Kernel         kernel.Interface
+	Stdout, Stderr io.Writer
+}
+
+// command is the state that the commands share.
+type command struct {
+	env    Env
+	config string
+	json   bool
+	code   int // set by a command that answers no or unknown
+}
+
+// Run runs one command line and returns the exit code.
+func Run(ctx context.Context, env Env, args []string) int {
+	c := &command{env: env}
+	root := &cobra.Command{
+		Use:   "tailmesh-agent",
+		Short: "Keep packets from pods to mesh nodes on the mesh",
+		Long: "Keep packets from pods to mesh nodes on the mesh.\n\n" +
+			"Exit codes: 0 yes, 1 no, 2 could not tell or bad usage.",
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	root.PersistentFlags().StringVar(&c.config, "config", defaultDocument, "the node's document")
+	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON")
+	root.AddCommand(c.apply(), c.plan(), c.status(), c.cleanup(), c.validate())
+	root.SetArgs(args)
+
+	executed, err := root.ExecuteContextC(ctx)
+	if err != nil {
+		return c.fail(executed, err)
+	}
+	return c.code
+}
+
+// answer sets the exit code for a verdict.
+func (c *command) answer(v reconcile.Verdict) {
+	switch v {
+	case reconcile.OK:
+		c.code = exitYes
+	case reconcile.Wrong:
+		c.code = exitNo
+	default:
+		c.code = exitUnknown
+	}
+}
+
+// fail prints an error, once, and returns the exit code.
+func (c *command) fail(executed *cobra.Command, err error) int {
+	code := exitUnknown
+	if _, ok := errors.AsType[*reconcile.ShadowedError](err); ok {
+		code = exitNo
+	}
+	message := err.Error()
+	if errors.Is(err, os.ErrPermission) && !isFile(err) {
+		message = fmt.Sprintf("not permitted: run as root, or with CAP_NET_ADMIN (%v)", err)
+	}
+	if c.json {
+		out := failure{header: newHeader(executed.Name()), Error: message}
+		if invalid, ok := errors.AsType[*config.Error](err); ok {
+			out.Problems = invalid.Problems
+		}
+		c.printJSON(out)
+	} else {
+		fmt.Fprintf(c.env.Stderr, "tailmesh-agent: %s\n", message)
+	}
+	return code
+}
+
+func isFile(err error) bool {
+	_, ok := errors.AsType[*fs.PathError](err)
+	return ok
+}
+
+// invalidDocument is an error of the document itself, with the file that it is in.
+type invalidDocument struct {
+	path string
+	err  error
+}
+
+func (e *invalidDocument) Error() string { return e.path + ": " + e.err.Error() }
+func (e *invalidDocument) Unwrap() error { return e.err }
+
+// document reads and checks the node's document.
+func (c *command) document() (config.Document, error) {
+	file, err := os.Open(c.config)
+	if errors.Is(err, os.ErrNotExist) {
+		return config.Document{}, fmt.Errorf("no document at %q: write the node's document there, or name another file with --config", c.config)
+	}
+	if err != nil {
+		return config.Document{}, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxDocument+1))
+	if err != nil {
+		return config.Document{}, err
+	}
+	if len(data) > maxDocument {
+		return config.Document{}, fmt.Errorf("%q is larger than %d bytes: that is no node's document", c.config, maxDocument)
+	}
+	doc, err := config.Parse(data)
+	if err != nil {
+		return config.Document{}, &invalidDocument{path: c.config, err: err}
+	}
+	return doc, nil
+}
+
+func (c *command) prepare(ctx context.Context) (config.Document, reconcile.Plan, error) {
+	doc, err := c.document()
+	if err != nil {
+		return doc, reconcile.Plan{}, err
+	}
+	plan, err := reconcile.Prepare(ctx, c.env.Kernel, doc)
+	if foreign, ok := errors.AsType[*desired.ForeignDocumentError](err); ok {
+		err = &invalidDocument{path: c.config, err: foreign}
+	}
+	return doc, plan, err
+}

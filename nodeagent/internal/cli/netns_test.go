@@ -1,0 +1,351 @@
+//go:build linux
+
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/nstest"
+)
+
+const nodeDocument = `{
+  "version": 1,
+  "mesh": "futhark",
+  "node": {"name": "ams1", "addresses": ["100.64.0.11", "fd7a:115c:a1e0::b"]},
+  "pod_cidrs": ["10.244.1.0/24", "fd00:10:244:1::/64"],
+  "peers": [{"name": "fra1", "addresses": ["100.64.0.12", "fd7a:115c:a1e0::c"]}]
+}`
+
+// agent runs the program in the namespace that the thread is in, with a document.
+type agent struct {
+	t    *testing.T
+	path string
+}
+
+func newAgent(t *testing.T, document string) *agent {
+	t.Helper()
+	a := &agent{t: t, path: filepath.Join(t.TempDir(), "node.json")}
+	a.write(document)
+	return a
+}
+
+func (a *agent) write(document string) {
+	a.t.Helper()
+	if err := os.WriteFile(a.path, []byte(document), 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *agent) run(args ...string) (stdout, stderr string, code int) {
+	a.t.Helper()
+	var out, errs strings.Builder
+	env := Env{Kernel: kernel.Linux{}, Stdout: &out, Stderr: &errs}
+	code = Run(a.t.Context(), env, append(args, "--config", a.path))
+	return out.String(), errs.String(), code
+}
+
+// want runs the program and compares the exit code.
+func (a *agent) want(code int, args ...string) string {
+	a.t.Helper()
+	stdout, stderr, got := a.run(args...)
+	if got != code {
+		a.t.Fatalf("tailmesh-agent %v: exit code %d, want %d\n%s%s", args, got, code, stdout, stderr)
+	}
+	return stdout
+}
+
+// The tunnel to the peer carries nothing, as when the tailnet's policy does not admit the overlay: what still arrives has
+// gone through tailscale0.
+func closeTunnel(n *nstest.Node) {
+	n.InPeer(func() { n.Run(`nft add rule inet wireguard input iifname tun-ams1 counter drop`) })
+}
+
+func TestApplyAndCleanup(t *testing.T) {
+	node := nstest.NewNode(t)
+	closeTunnel(node)
+	a := newAgent(t, nodeDocument)
+	pristine := node.Dump()
+	for _, address := range []string{nstest.Peer, nstest.Peer6} {
+		if node.PodReaches(address) {
+			t.Fatalf("the pod reaches %s before the agent did anything: this lab proves nothing", address)
+		}
+	}
+
+	plan := a.want(exitNo, "plan")
+	if diff := cmp.Diff(pristine, node.Dump()); diff != "" {
+		t.Fatalf("plan changed the node (-before +after):\n%s", diff)
+	}
+
+	got := a.want(exitYes, "apply")
+	want := plan + `peer fra1 100.64.0.12        before dev tun-fra1 table 77  after dev tailscale0 table 52  ok
+peer fra1 fd7a:115c:a1e0::c  before dev tun-fra1 table 77  after dev tailscale0 table 52  ok
+`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("apply (-want +got):\n%s", diff)
+	}
+
+	applied := node.Dump()
+	if got := a.want(exitYes, "apply"); got != "nothing to do\n" {
+		t.Errorf("second apply: %s", got)
+	}
+	if got := a.want(exitYes, "plan"); got != "nothing to do\n" {
+		t.Errorf("plan after apply: %s", got)
+	}
+	if diff := cmp.Diff(applied, node.Dump()); diff != "" {
+		t.Errorf("second apply changed the node (-before +after):\n%s", diff)
+	}
+
+	a.want(exitYes, "cleanup")
+	if diff := cmp.Diff(pristine, node.Dump()); diff != "" {
+		t.Errorf("cleanup left something (-before +after):\n%s", diff)
+	}
+	if got := a.want(exitYes, "cleanup"); got != "nothing to do\n" {
+		t.Errorf("second cleanup: %s", got)
+	}
+}
+
+// What plan and apply print are commands: run by a shell they give the same node, and the agent then finds nothing to do.
+func TestPrintedCommandsDoTheSame(t *testing.T) {
+	node := nstest.NewNode(t)
+	a := newAgent(t, strings.Replace(nodeDocument, `"peers"`,
+		`"local_cidrs": ["192.168.10.0/24", "10.7.0.0/16"], "routing": {"fail_closed": true}, "peers"`, 1))
+	node.Run(a.want(exitNo, "plan"))
+	byHand := node.Dump()
+	if got := a.want(exitYes, "apply"); got != "nothing to do\n" {
+		t.Errorf("apply after the commands by hand: %s", got)
+	}
+	a.want(exitYes, "cleanup")
+	a.want(exitYes, "apply")
+	if diff := cmp.Diff(byHand, node.Dump()); diff != "" {
+		t.Errorf("(-by hand +by the agent):\n%s", diff)
+	}
+}
+
+func TestPackets(t *testing.T) {
+	node := nstest.NewNode(t)
+	a := newAgent(t, nodeDocument)
+	a.want(exitYes, "apply")
+
+	// A peer's own connection to a pod came in by the overlay, and its replies go back there.
+	for peer, pod := range map[string]string{nstest.Peer: nstest.Pod, nstest.Peer6: nstest.Pod6} {
+		if !node.PeerReaches(peer, pod) {
+			t.Errorf("%s does not reach the pod %s", peer, pod)
+		}
+	}
+	closeTunnel(node)
+	for _, address := range []string{nstest.Peer, nstest.Peer6} {
+		if !node.PodReaches(address) {
+			t.Errorf("the pod does not reach %s", address)
+		}
+	}
+	facts, err := kernel.Linux{}.Facts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, comment := range []string{"sources of pods to peers, IPv4", "sources of pods to peers, IPv6"} {
+		if got := facts.Counters[comment].Packets; got != 1 {
+			t.Errorf("%s: counted %d, want 1 for one connection", comment, got)
+		}
+	}
+	var foreign string
+	node.InPeer(func() { foreign = node.Run("nft list chain inet wireguard input | grep p0") })
+	if strings.Count(foreign, "packets 0 bytes 0") != 2 {
+		t.Errorf("packets with a foreign source arrived:\n%s", foreign)
+	}
+}
+
+// A service's address is translated to a peer's before the agent's chain looks.
+func TestServiceOfPeer(t *testing.T) {
+	node := nstest.NewNode(t)
+	closeTunnel(node)
+	node.Run(`
+		nft add table ip services
+		nft add chain ip services prerouting '{ type nat hook prerouting priority dstnat; }'
+		nft add rule ip services prerouting ip daddr 10.96.0.1 dnat to 100.64.0.12
+	`)
+	if node.PodReaches("10.96.0.1") {
+		t.Fatal("the service is reached before the agent did anything")
+	}
+	newAgent(t, nodeDocument).want(exitYes, "apply")
+	if !node.PodReaches("10.96.0.1") {
+		t.Error("the pod does not reach the service behind the peer's address")
+	}
+}
+
+// With strict reverse path filtering, the way back is looked up with the reply's mark.
+func TestStrictReversePathFilter(t *testing.T) {
+	node := nstest.NewNode(t)
+	closeTunnel(node)
+	for _, key := range []string{"all", "tailscale0", "tun-fra1", "kube-bridge"} {
+		node.Sysctl("ipv4.conf."+key+".rp_filter", "1")
+	}
+	node.Sysctl("ipv4.conf.all.src_valid_mark", "1") // as tailscaled does
+	newAgent(t, nodeDocument).want(exitYes, "apply")
+	if !node.PodReaches(nstest.Peer) {
+		t.Error("the pod does not reach the peer")
+	}
+}
+
+// A router that adds its rule without a priority comes to stand behind the agent's, in whatever order they start.
+func TestRuleAddedLater(t *testing.T) {
+	node := nstest.NewNode(t)
+	closeTunnel(node)
+	a := newAgent(t, nodeDocument)
+	a.want(exitYes, "apply")
+	node.Run(`
+		ip rule del from 10.244.1.0/24 lookup 77
+		ip rule add from 10.244.1.0/24 lookup 77
+	`)
+	if rules := node.Run("ip rule"); !strings.Contains(rules, "0:\tfrom 10.244.1.0/24 lookup 77") {
+		t.Fatalf("the kernel placed the rule elsewhere than this test assumes:\n%s", rules)
+	}
+	a.want(exitYes, "status")
+	if !node.PodReaches(nstest.Peer) {
+		t.Error("the pod does not reach the peer any more")
+	}
+}
+
+func TestFixedPriorityShadowed(t *testing.T) {
+	node := nstest.NewNode(t)
+	a := newAgent(t, strings.Replace(nodeDocument, `"peers"`, `"routing": {"priority": 5260}, "peers"`, 1))
+	pristine := node.Dump()
+	for _, verb := range []string{"plan", "apply", "status"} {
+		_, stderr, code := a.run(verb)
+		want := "tailmesh-agent: routing.priority 5260 is behind the rule `5209: from 10.244.1.0/24 lookup 77`, which takes packets " +
+			"of pods (10.244.1.2) to peer fra1 (100.64.0.12) first: use \"auto\" or a priority below 5209\n"
+		if code != exitNo || stderr != want {
+			t.Errorf("%s: exit code %d\ngot  %swant %s", verb, code, stderr, want)
+		}
+	}
+	if diff := cmp.Diff(pristine, node.Dump()); diff != "" {
+		t.Errorf("a refused document changed the node (-before +after):\n%s", diff)
+	}
+	a.write(strings.Replace(nodeDocument, `"peers"`, `"routing": {"priority": 100}, "peers"`, 1))
+	a.want(exitYes, "apply")
+}
+
+// A rule that reaches priority 0 first cannot be passed without moving it, which is its owner's to do.
+func TestShadowedAtZero(t *testing.T) {
+	node := nstest.NewNode(t)
+	node.Run("ip rule del from 10.244.1.0/24 lookup 77\nip rule add pref 0 from 10.244.1.0/24 lookup 77")
+	a := newAgent(t, nodeDocument)
+	got := a.want(exitNo, "apply")
+	want := "wrong: the rule `0: from 10.244.1.0/24 lookup 77` comes first; move it: " +
+		"ip rule add pref 5209 from 10.244.1.0/24 lookup 77, then ip rule del pref 0 from 10.244.1.0/24 lookup 77\n"
+	if !strings.Contains(got, want) {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+	node.Run("ip rule add pref 5209 from 10.244.1.0/24 lookup 77\nip rule del pref 0 from 10.244.1.0/24 lookup 77")
+	a.want(exitYes, "apply")
+}
+
+// Cilium moves the rule for local addresses behind its own.
+func TestLocalRuleMoved(t *testing.T) {
+	node := nstest.NewNode(t)
+	closeTunnel(node)
+	node.Run(`
+		ip rule add pref 100 lookup local
+		ip rule del pref 0
+		ip rule add pref 9 fwmark 0x200/0xf00 lookup 2004
+	`)
+	newAgent(t, nodeDocument).want(exitYes, "apply")
+	node.Run("ip rule add from 10.244.1.0/24 lookup 77 protocol 17")
+	if !node.PodReaches(nstest.Peer) || !node.PodReaches("10.244.1.1") {
+		t.Errorf("the pod does not reach the peer or the node:\n%s", node.Run("ip rule"))
+	}
+}
+
+func TestTailscaleRestart(t *testing.T) {
+	node := nstest.NewNode(t)
+	closeTunnel(node)
+	a := newAgent(t, nodeDocument)
+	node.StopTailscale()
+	got := a.want(exitUnknown, "apply")
+	if want := "unknown: tailscale0 does not exist\n"; !strings.Contains(got, want) {
+		t.Errorf("apply without tailscale0:\n%swant %s", got, want)
+	}
+	node.StartTailscale()
+	a.want(exitYes, "status")
+	if !node.PodReaches(nstest.Peer) {
+		t.Error("the pod does not reach the peer after tailscaled started")
+	}
+	node.StopTailscale()
+	node.StartTailscale()
+	if got := a.want(exitYes, "apply"); got != "nothing to do\n" {
+		t.Errorf("apply after a restart of tailscaled: %s", got)
+	}
+}
+
+// Peers come and go by single elements: the rules, and so their counters and the connections, stay as they are.
+func TestPeersChange(t *testing.T) {
+	node := nstest.NewNode(t)
+	a := newAgent(t, nodeDocument)
+	a.want(exitYes, "apply")
+	node.PodReaches(nstest.Peer)
+	node.Run("ip route add 100.64.0.13 dev tailscale0 table 52")
+	a.write(strings.Replace(nodeDocument, `"peers": [`, `"peers": [{"name": "par1", "addresses": ["100.64.0.13"]}, `, 1))
+	got := a.want(exitYes, "apply")
+	if want := "nft add element inet tailmesh peers4 '{ 100.64.0.13 }'\npeer fra1 "; !strings.HasPrefix(got, want) {
+		t.Errorf("one more peer:\n%swant %s", got, want)
+	}
+	a.write(nodeDocument)
+	got = a.want(exitYes, "apply")
+	if want := "nft delete element inet tailmesh peers4 '{ 100.64.0.13 }'\npeer fra1 "; !strings.HasPrefix(got, want) {
+		t.Errorf("one peer less:\n%swant %s", got, want)
+	}
+	facts, err := kernel.Linux{}.Facts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if facts.Counters["sources of pods to peers, IPv4"].Packets != 1 {
+		t.Errorf("the counters did not survive: %v", facts.Counters)
+	}
+}
+
+// Whatever somebody does to the agent's objects is noticed and mended.
+func TestRepair(t *testing.T) {
+	tests := []struct{ name, damage string }{
+		{"policy rule deleted", "ip rule del pref 0 fwmark 0x2000/0x2000"},
+		{"IPv6 policy rule deleted", "ip -6 rule del pref 0 fwmark 0x2000/0x2000"},
+		{"own rule with another table", "ip rule add pref 7 fwmark 0x2000/0x2000 lookup 53 protocol 116"},
+		{"ruleset flushed", "nft flush ruleset"},
+		{"table deleted", "nft delete table inet tailmesh"},
+		{"chain flushed", "nft flush chain inet tailmesh postrouting"},
+		{"chain deleted", "nft flush chain inet tailmesh postrouting && nft delete chain inet tailmesh postrouting"},
+		{"foreign rule in front", "nft insert rule inet tailmesh prerouting accept"},
+		{"foreign rule behind", "nft add rule inet tailmesh postrouting ip daddr 10.0.0.1 counter"},
+		{"foreign chain", "nft add chain inet tailmesh other"},
+		{"foreign set", "nft add set inet tailmesh other '{ type inet_service; }'"},
+		{"peer deleted", "nft delete element inet tailmesh peers4 '{ 100.64.0.12 }'"},
+		{"peer added", "nft add element inet tailmesh peers4 '{ 100.64.0.99 }'"},
+		{"pods flushed", "nft flush set inet tailmesh pods4"},
+		{"pods widened", "nft flush set inet tailmesh pods4 && nft add element inet tailmesh pods4 '{ 10.0.0.0/8 }'"},
+		{"rule replaced", `nft replace rule inet tailmesh postrouting handle $(nft -a list chain inet tailmesh postrouting | ` +
+			`sed -n 's/.*IPv4.*handle //p') ip daddr @peers4 counter masquerade comment '"sources of pods to peers, IPv4"'`},
+		{"counter removed", `nft replace rule inet tailmesh postrouting handle $(nft -a list chain inet tailmesh postrouting | ` +
+			`sed -n 's/.*IPv4.*handle //p') oifname tailscale0 ip saddr @pods4 ip daddr @peers4 snat ip to 100.64.0.11`},
+	}
+	node := nstest.NewNode(t)
+	a := newAgent(t, nodeDocument)
+	a.want(exitYes, "apply")
+	whole := node.Dump()
+	for _, tt := range tests {
+		node.Run(tt.damage)
+		if tt.damage == "nft flush ruleset" {
+			whole = strings.Replace(whole, whole[strings.Index(whole, "table ip lab {"):strings.Index(whole, "table inet tailmesh {")], "", 1)
+		}
+		if stdout, _, code := a.run("status"); code != exitNo {
+			t.Errorf("%s: status says %d\n%s", tt.name, code, stdout)
+		}
+		stdout, stderr, code := a.run("apply")
+		if diff := cmp.Diff(whole, node.Dump()); diff != "" || code != exitYes {
+			t.Errorf("%s: apply: exit code %d\n%s%s(-want +got):\n%s", tt.name, code, stdout, stderr, diff)
+		}
+	}
+}

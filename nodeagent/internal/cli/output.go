@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/reconcile"
+)
+
+// schemaVersion is the version of the JSON output. Additions do not change it.
+const schemaVersion = 1
+
+type header struct {
+	SchemaVersion int    `json:"schemaVersion"`
+	Command       string `json:"command"`
+}
+
+func newHeader(command string) header { return header{SchemaVersion: schemaVersion, Command: command} }
+
+type failure struct {
+	header
+	Error    string           `json:"error"`
+	Problems []config.Problem `json:"problems,omitempty"`
+}
+
+type validity struct {
+	header
+	Valid    bool             `json:"valid"`
+	Problems []config.Problem `json:"problems,omitempty"`
+}
+
+type reportJSON struct {
+	header
+	Mesh    string            `json:"mesh"`
+	Node    string            `json:"node"`
+	Verdict reconcile.Verdict `json:"verdict"`
+	reconcile.Report
+}
+
+type planJSON struct {
+	header
+	Mesh    string         `json:"mesh"`
+	Node    string         `json:"node"`
+	Changes []string       `json:"changes"`
+	Notes   []desired.Note `json:"notes,omitempty"`
+}
+
+type cleanupJSON struct {
+	header
+	Changes []string `json:"changes"`
+}
+
+func (c *command) printJSON(v any) {
+	enc := json.NewEncoder(c.env.Stdout)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		fmt.Fprintf(c.env.Stderr, "tailmesh-agent: %v\n", err)
+	}
+}
+
+func (c *command) printReport(name string, doc config.Document, r reconcile.Report) {
+	if c.json {
+		r.Changes = listed(r.Changes)
+		c.printJSON(reportJSON{newHeader(name), doc.Mesh, doc.Node.Name, r.Verdict(), r})
+		return
+	}
+	c.printNotes(r.Notes)
+	printLines(c.env.Stdout, r.Changes)
+	for _, line := range r.Pending {
+		fmt.Fprintf(c.env.Stdout, "did not hold: %s\n", line)
+	}
+	if len(r.Changes) == 0 {
+		fmt.Fprintln(c.env.Stdout, "nothing to do")
+		if r.Verdict() == reconcile.OK {
+			return
+		}
+	}
+	w := tabwriter.NewWriter(c.env.Stdout, 0, 0, 2, ' ', 0)
+	for _, p := range r.Peers {
+		fmt.Fprintf(w, "peer %s %s\tbefore %s\tafter %s\t%s\n", p.Name, p.Address, way(p.Before), way(p.After), verdict(p))
+	}
+	w.Flush()
+}
+
+func (c *command) printStatus(name string, doc config.Document, r reconcile.Report) {
+	if c.json {
+		r.Changes = listed(r.Changes)
+		c.printJSON(reportJSON{newHeader(name), doc.Mesh, doc.Node.Name, r.Verdict(), r})
+		return
+	}
+	c.printNotes(r.Notes)
+	fmt.Fprintf(c.env.Stdout, "mesh %s  node %s  %s\n", doc.Mesh, doc.Node.Name, r.Verdict())
+	printSection(c.env.Stdout, "PENDING", r.Pending)
+	if len(r.Peers) > 0 {
+		w := tabwriter.NewWriter(c.env.Stdout, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "\nPEER\tADDRESS\tPACKETS OF PODS GO\tVERDICT")
+		for _, p := range r.Peers {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", p.Name, p.Address, way(p.After), verdict(p))
+		}
+		w.Flush()
+	}
+	if len(r.Counters) > 0 {
+		w := tabwriter.NewWriter(c.env.Stdout, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "\nFIREWALL RULE\tPACKETS\tBYTES")
+		for _, comment := range slices.Sorted(maps.Keys(r.Counters)) {
+			fmt.Fprintf(w, "%s\t%d\t%d\n", comment, r.Counters[comment].Packets, r.Counters[comment].Bytes)
+		}
+		w.Flush()
+	}
+}
+
+func (c *command) printPlan(name string, doc config.Document, p reconcile.Plan) {
+	lines := p.Changes.Lines()
+	if c.json {
+		c.printJSON(planJSON{newHeader(name), doc.Mesh, doc.Node.Name, listed(lines), p.State.Notes})
+		return
+	}
+	c.printNotes(p.State.Notes)
+	c.printChanges(lines)
+}
+
+func (c *command) printCleanup(name string, lines []string) {
+	if c.json {
+		c.printJSON(cleanupJSON{newHeader(name), listed(lines)})
+		return
+	}
+	c.printChanges(lines)
+}
+
+func (c *command) printChanges(lines []string) {
+	if len(lines) == 0 {
+		fmt.Fprintln(c.env.Stdout, "nothing to do")
+		return
+	}
+	printLines(c.env.Stdout, lines)
+}
+
+func (c *command) printNotes(notes []desired.Note) {
+	for _, n := range notes {
+		fmt.Fprintf(c.env.Stderr, "note: %s\n", n.Message)
+	}
+}
+
+func printLines(w io.Writer, lines []string) {
+	for _, line := range lines {
+		fmt.Fprintln(w, line)
+	}
+}
+
+func printSection(w io.Writer, title string, lines []string) {
+	if len(lines) > 0 {
+		fmt.Fprintf(w, "\n%s\n", title)
+		printLines(w, lines)
+	}
+}
+
+func way(a desired.Answer) string {
+	if a == (desired.Answer{}) {
+		return "unknown"
+	}
+	return a.String()
+}
+
+func verdict(p reconcile.Peer) string {
+	if p.Why == "" {
+		return string(p.Verdict)
+	}
+	return string(p.Verdict) + ": " + p.Why
+}
+
+// listed makes an empty list out of none, for JSON.
+func listed(lines []string) []string {
+	if lines == nil {
+		return []string{}
+	}
+	return lines
+}

@@ -1,0 +1,214 @@
+//go:build linux
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+)
+
+// Linux is the networking of the network namespace that the calling thread is in.
+type Linux struct{}
+
+var _ Interface = Linux{}
+
+// Facts implements [Interface].
+func (Linux) Facts(context.Context) (desired.Facts, error) {
+	var f desired.Facts
+	var err error
+	if f.Links, err = complete(links); err != nil {
+		return f, fmt.Errorf("list interfaces: %w", err)
+	}
+	if f.Rules, err = complete(rules); err != nil {
+		return f, fmt.Errorf("list policy rules: %w", err)
+	}
+	if f.Table, f.Counters, err = complete2(readTable); err != nil {
+		return f, fmt.Errorf("read nftables: %w", err)
+	}
+	return f, nil
+}
+
+// Apply implements [Interface].
+func (Linux) Apply(_ context.Context, c desired.Changes) error {
+	for _, r := range c.AddRules {
+		if err := netlink.RuleAdd(toRule(r)); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("%s: %w", r.Command("add"), err)
+		}
+	}
+	if err := applyTable(c.Firewall); err != nil {
+		return fmt.Errorf("change nftables table %q: %w", desired.TableName, err)
+	}
+	for _, r := range c.DelRules {
+		if err := netlink.RuleDel(toRule(r)); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("%s: %w", r.Command("del"), err)
+		}
+	}
+	return nil
+}
+
+// Route implements [Interface] by RTM_GETROUTE for a packet that comes in, which sees rules, tables, forwarding and
+// reverse path filtering, but neither the firewall nor the peer.
+func (Linux) Route(_ context.Context, p desired.Packet) (desired.Answer, error) {
+	options := &netlink.RouteGetOptions{Mark: p.Mark}
+	if p.Src.IsValid() {
+		options.SrcAddr = p.Src.AsSlice()
+	}
+	if p.Iif != "" {
+		link, err := netlink.LinkByName(p.Iif)
+		if err != nil {
+			return desired.Answer{}, fmt.Errorf("interface %q: %w", p.Iif, err)
+		}
+		options.IifIndex = link.Attrs().Index
+	}
+	routes, err := netlink.RouteGetWithOptions(p.Dst.AsSlice(), options)
+	if err != nil {
+		if reason := noRoute(err); reason != "" {
+			return desired.Answer{Reason: reason}, nil
+		}
+		return desired.Answer{}, fmt.Errorf("ask for the route to %s: %w", p.Dst, err)
+	}
+	if len(routes) == 0 {
+		return desired.Answer{}, fmt.Errorf("ask for the route to %s: no answer", p.Dst)
+	}
+	r := routes[0]
+	switch r.Type {
+	case unix.RTN_UNREACHABLE, unix.RTN_BLACKHOLE, unix.RTN_PROHIBIT:
+		return desired.Answer{Reason: fmt.Sprintf("refused by a route of table %d", r.Table)}, nil
+	}
+	link, err := netlink.LinkByIndex(r.LinkIndex)
+	if err != nil {
+		return desired.Answer{}, fmt.Errorf("interface %d of the route to %s: %w", r.LinkIndex, p.Dst, err)
+	}
+	return desired.Answer{Dev: link.Attrs().Name, Table: uint32(r.Table)}, nil
+}
+
+// noRoute puts the kernel's refusal to route a packet into words, or returns "" for another error.
+func noRoute(err error) string {
+	switch {
+	case errors.Is(err, unix.EHOSTUNREACH):
+		return "no route to host (is forwarding off on the interface of the pods?)"
+	case errors.Is(err, unix.ENETUNREACH):
+		return "network is unreachable"
+	case errors.Is(err, unix.EACCES):
+		return "prohibited by a rule or a route"
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EXDEV):
+		return "refused by reverse path filtering or a blackhole route"
+	}
+	return ""
+}
+
+// complete reads a list again until nothing changed while it was read.
+func complete[T any](read func() (T, error)) (T, error) {
+	const attempts = 10
+	for i := 1; ; i++ {
+		list, err := read()
+		if i == attempts || !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return list, err
+		}
+	}
+}
+
+func complete2[T, U any](read func() (T, U, error)) (T, U, error) {
+	var second U
+	first, err := complete(func() (first T, err error) {
+		first, second, err = read()
+		return first, err
+	})
+	return first, second, err
+}
+
+func links() ([]desired.Link, error) {
+	list, err := netlink.LinkList()
+	if err != nil {
+		return nil, err
+	}
+	byIndex := make(map[int]int, len(list))
+	out := make([]desired.Link, len(list))
+	for i, l := range list {
+		byIndex[l.Attrs().Index] = i
+		out[i] = desired.Link{Name: l.Attrs().Name, Up: l.Attrs().Flags&net.FlagUp != 0}
+	}
+	addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range addresses {
+		i, ok := byIndex[a.LinkIndex]
+		if p := prefix(a.IPNet); ok && p.IsValid() {
+			out[i].Addresses = append(out[i].Addresses, p)
+		}
+	}
+	return out, nil
+}
+
+func prefix(n *net.IPNet) netip.Prefix {
+	if n == nil {
+		return netip.Prefix{}
+	}
+	addr, ok := netip.AddrFromSlice(n.IP)
+	ones, _ := n.Mask.Size()
+	if !ok {
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(addr.Unmap(), ones)
+}
+
+func toIPNet(p netip.Prefix) *net.IPNet {
+	if !p.IsValid() {
+		return nil
+	}
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func toRule(r desired.Rule) *netlink.Rule {
+	rule := netlink.NewRule()
+	rule.Family = unix.AF_INET
+	if r.Family == desired.IPv6 {
+		rule.Family = unix.AF_INET6
+	}
+	rule.Priority = int(r.Priority)
+	rule.Src, rule.Dst = toIPNet(r.Src), toIPNet(r.Dst)
+	rule.IifName, rule.OifName = r.Iif, r.Oif
+	rule.Mark, rule.Mask = r.Mark, &r.Mask
+	rule.Table = int(r.Table)
+	rule.Protocol = r.Protocol
+	return rule
+}
+
+// rules lists the policy rules of both families in the kernel's order. The library's own list leaves out what a rule
+// does when it does not look into a table.
+func rules() ([]desired.Rule, error) {
+	var out []desired.Rule
+	for _, f := range []struct {
+		family desired.Family
+		number int
+	}{{desired.IPv4, unix.AF_INET}, {desired.IPv6, unix.AF_INET6}} {
+		req := nl.NewNetlinkRequest(unix.RTM_GETRULE, unix.NLM_F_DUMP|unix.NLM_F_REQUEST)
+		req.AddData(nl.NewIfInfomsg(f.number))
+		messages, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWRULE)
+		if err != nil {
+			if f.family == desired.IPv6 && errors.Is(err, unix.EAFNOSUPPORT) {
+				continue
+			}
+			return nil, err
+		}
+		for _, m := range messages {
+			r, err := decodeRule(m)
+			if err != nil {
+				return nil, err
+			}
+			r.Family = f.family
+			out = append(out, r)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,262 @@
+package kernel
+
+import (
+	"cmp"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/userdata"
+	"go4.org/netipx"
+	"golang.org/x/sys/unix"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+)
+
+// messageElements is how many elements go into one message, whose attributes have a length of 16 bits.
+const messageElements = 1000
+
+func ownTable() *nftables.Table {
+	return &nftables.Table{Name: desired.TableName, Family: nftables.TableFamilyINet}
+}
+
+// readTable reads the agent's own table and what its rules have counted. A kernel without nf_tables has none.
+func readTable() (*desired.Table, map[string]desired.Counter, error) {
+	conn, err := nftables.New(nftables.AsLasting())
+	if err != nil {
+		if errors.Is(err, unix.EPROTONOSUPPORT) {
+			return nil, nil, nil
+		}
+		return nil, nil, err
+	}
+	defer conn.CloseLasting()
+
+	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return nil, nil, err
+	}
+	i := slices.IndexFunc(tables, func(t *nftables.Table) bool { return t.Name == desired.TableName })
+	if i < 0 {
+		return nil, nil, nil
+	}
+	table := ownTable()
+	out := &desired.Table{}
+	sets, err := conn.GetSets(table)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, s := range sets {
+		set, err := readSet(conn, s)
+		if err != nil {
+			return nil, nil, err
+		}
+		out.Sets = append(out.Sets, set)
+	}
+	chains, err := conn.ListChainsOfTableFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return nil, nil, err
+	}
+	counters := map[string]desired.Counter{}
+	for _, c := range chains {
+		if c.Table.Name != desired.TableName {
+			continue
+		}
+		chain := readChain(c)
+		rules, err := conn.GetRules(table, c)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, r := range rules {
+			rule, counter := decompile(r.Exprs)
+			rule.Comment, _ = userdata.GetString(r.UserData, userdata.TypeComment)
+			chain.Rules = append(chain.Rules, rule)
+			counters[rule.Comment] = counter
+		}
+		out.Chains = append(out.Chains, chain)
+	}
+	return out, counters, nil
+}
+
+func readSet(conn *nftables.Conn, s *nftables.Set) (desired.Set, error) {
+	set := desired.Set{Name: s.Name, Interval: s.Interval}
+	switch s.KeyType.Name {
+	case nftables.TypeIPAddr.Name:
+		set.Family = desired.IPv4
+	case nftables.TypeIP6Addr.Name:
+		set.Family = desired.IPv6
+	default:
+		return set, nil // not of the agent's making; its shape tells
+	}
+	elements, err := conn.GetSetElements(s)
+	if err != nil {
+		return set, err
+	}
+	slices.SortFunc(elements, func(x, y nftables.SetElement) int {
+		// Where one network ends another may begin: the end comes first.
+		return cmp.Or(slices.Compare(x.Key, y.Key), boolCompare(y.IntervalEnd, x.IntervalEnd))
+	})
+	var b netipx.IPSetBuilder
+	var first netip.Addr
+	for _, e := range elements {
+		addr, ok := netip.AddrFromSlice(e.Key)
+		switch {
+		case !ok:
+		case !s.Interval:
+			b.Add(addr)
+		case e.IntervalEnd:
+			if first.IsValid() {
+				b.AddRange(netipx.IPRangeFrom(first, addr.Prev()))
+			}
+			first = netip.Addr{}
+		default:
+			first = addr
+		}
+	}
+	if first.IsValid() { // up to the end of the address space
+		b.AddRange(netipx.IPRangeFrom(first, netipx.PrefixLastIP(netip.PrefixFrom(first, 0))))
+	}
+	all, err := b.IPSet()
+	if err != nil {
+		return set, err
+	}
+	if s.Interval {
+		set.Elements = all.Prefixes()
+		return set, nil
+	}
+	for _, r := range all.Ranges() { // single hosts, each an element of its own
+		for a := r.From(); a.IsValid() && a.Compare(r.To()) <= 0; a = a.Next() {
+			set.Elements = append(set.Elements, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	return set, nil
+}
+
+func boolCompare(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case x:
+		return 1
+	}
+	return -1
+}
+
+func readChain(c *nftables.Chain) desired.Chain {
+	chain := desired.Chain{Name: c.Name, Type: string(c.Type)}
+	if c.Hooknum != nil {
+		for name, hook := range hooks() {
+			if *hook == *c.Hooknum {
+				chain.Hook = name
+			}
+		}
+	}
+	if c.Priority != nil {
+		chain.Priority = int(*c.Priority)
+	}
+	return chain
+}
+
+func hooks() map[string]*nftables.ChainHook {
+	return map[string]*nftables.ChainHook{
+		"prerouting":  nftables.ChainHookPrerouting,
+		"forward":     nftables.ChainHookForward,
+		"postrouting": nftables.ChainHookPostrouting,
+	}
+}
+
+// applyTable makes the changes in one transaction.
+func applyTable(changes []desired.FirewallChange) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	table := ownTable()
+	sets := map[string]*nftables.Set{}
+	set := func(s desired.Set) *nftables.Set {
+		if sets[s.Name] == nil {
+			sets[s.Name] = &nftables.Set{Table: table, Name: s.Name, KeyType: nftables.TypeIPAddr, Interval: s.Interval}
+			if s.Family == desired.IPv6 {
+				sets[s.Name].KeyType = nftables.TypeIP6Addr
+			}
+		}
+		return sets[s.Name]
+	}
+	for _, c := range changes {
+		chain := &nftables.Chain{Table: table, Name: c.Chain.Name}
+		var err error
+		switch c.Op {
+		case desired.AddTable:
+			conn.AddTable(table)
+		case desired.DeleteTable:
+			conn.DelTable(table)
+			clear(sets)
+		case desired.AddSet:
+			err = conn.AddSet(set(c.Set), nil)
+		case desired.FlushSet:
+			conn.FlushSet(set(c.Set))
+		case desired.AddElement:
+			err = inPieces(toElements(c.Set, c.Elements), func(piece []nftables.SetElement) error {
+				return conn.SetAddElements(set(c.Set), piece)
+			})
+		case desired.DeleteElement:
+			err = inPieces(toElements(c.Set, c.Elements), func(piece []nftables.SetElement) error {
+				return conn.SetDeleteElements(set(c.Set), piece)
+			})
+		case desired.AddChain:
+			priority := nftables.ChainPriority(c.Chain.Priority)
+			chain.Type, chain.Hooknum, chain.Priority = nftables.ChainType(c.Chain.Type), hooks()[c.Chain.Hook], &priority
+			conn.AddChain(chain)
+		case desired.FlushChain:
+			conn.FlushChain(chain)
+		case desired.AddRule:
+			conn.AddRule(&nftables.Rule{
+				Table: table, Chain: chain, Exprs: compile(c.Rule),
+				UserData: userdata.AppendString(nil, userdata.TypeComment, c.Rule.Comment),
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return conn.Flush()
+}
+
+func inPieces(list []nftables.SetElement, send func([]nftables.SetElement) error) error {
+	for piece := range slices.Chunk(list, messageElements) {
+		if err := send(piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// toElements writes hosts as they are, and networks as the kernel keeps them: merged, each a first address and the one
+// behind its last.
+func toElements(s desired.Set, list []netip.Prefix) []nftables.SetElement {
+	var out []nftables.SetElement
+	if !s.Interval {
+		for _, p := range list {
+			out = append(out, nftables.SetElement{Key: p.Addr().AsSlice()})
+		}
+		return out
+	}
+	var b netipx.IPSetBuilder
+	for _, p := range list {
+		b.AddPrefix(p)
+	}
+	all, err := b.IPSet()
+	if err != nil {
+		return nil // only for prefixes that are not valid
+	}
+	for _, r := range all.Ranges() {
+		out = append(out, nftables.SetElement{Key: r.From().AsSlice()})
+		if end := r.To().Next(); end.IsValid() {
+			out = append(out, nftables.SetElement{Key: end.AsSlice(), IntervalEnd: true})
+		}
+	}
+	return out
+}

@@ -1,0 +1,143 @@
+//go:build linux
+
+// Package nstest gives a test network namespaces of its own, and a node in them that looks like one of a cluster: pods
+// behind a bridge, tailscaled's device, rules and table, kube-router's rule, table and tunnel, and one peer. Nothing of
+// the machine's own networking is touched.
+//
+// A test that uses it stays on its goroutine: no subtests, no parallelism.
+package nstest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netns"
+)
+
+// Namespace is a network namespace.
+type Namespace struct {
+	t      testing.TB
+	handle netns.NsHandle
+}
+
+// New locks the goroutine to its thread, enters a fresh network namespace and leaves it when the test ends. Where that
+// is not possible the test is skipped, or fails if REQUIRE_NETNS is set.
+func New(t testing.TB) *Namespace {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		missing(t, "root")
+	}
+	for _, tool := range []string{"ip", "nft", "ping"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			missing(t, tool)
+		}
+	}
+	runtime.LockOSThread()
+	origin, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle, err := netns.New()
+	if err != nil {
+		missing(t, "network namespaces: "+err.Error())
+	}
+	t.Cleanup(func() {
+		// A thread that cannot go back stays locked, so that it ends with the goroutine.
+		if err := netns.Set(origin); err != nil {
+			t.Errorf("leave the namespace: %v", err)
+			return
+		}
+		handle.Close()
+		origin.Close()
+		runtime.UnlockOSThread()
+	})
+	n := &Namespace{t: t, handle: handle}
+	n.prepare()
+	return n
+}
+
+func missing(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv("REQUIRE_NETNS") != "" {
+		t.Fatalf("needs %s", what)
+	}
+	t.Skipf("needs %s", what)
+}
+
+// Another makes one more namespace, without entering it.
+func (n *Namespace) Another() *Namespace {
+	n.t.Helper()
+	handle, err := netns.New()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.enter()
+	n.t.Cleanup(func() { handle.Close() })
+	other := &Namespace{t: n.t, handle: handle}
+	other.in(n, other.prepare)
+	return other
+}
+
+// prepare makes addresses usable at once: without duplicate detection nothing appears later by itself.
+func (n *Namespace) prepare() {
+	n.t.Helper()
+	n.Sysctl("ipv6.conf.all.accept_dad", "0")
+	n.Sysctl("ipv6.conf.default.accept_dad", "0")
+	n.Run("ip link set lo up")
+}
+
+// path names the namespace for the ip tool.
+func (n *Namespace) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(n.handle)) }
+
+func (n *Namespace) enter() {
+	n.t.Helper()
+	if err := netns.Set(n.handle); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *Namespace) in(home *Namespace, f func()) {
+	n.enter()
+	defer home.enter()
+	f()
+}
+
+// Run runs commands, one a line, in the namespace that the thread is in, and returns what they print. The test ends if
+// one fails.
+func (n *Namespace) Run(lines string) string {
+	n.t.Helper()
+	out, err := n.Try(lines)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return out
+}
+
+// Try is Run for commands that may fail.
+func (n *Namespace) Try(lines string) (string, error) {
+	var all strings.Builder
+	for line := range strings.Lines(lines) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		out, err := exec.CommandContext(n.t.Context(), "sh", "-c", line).CombinedOutput()
+		all.Write(out)
+		if err != nil {
+			return all.String(), fmt.Errorf("%s: %w\n%s", line, err, out)
+		}
+	}
+	return all.String(), nil
+}
+
+// Sysctl writes a network setting of the namespace that the thread is in.
+func (n *Namespace) Sysctl(key, value string) {
+	n.t.Helper()
+	if err := os.WriteFile("/proc/sys/net/"+strings.ReplaceAll(key, ".", "/"), []byte(value), 0o644); err != nil {
+		n.t.Fatal(err)
+	}
+}

@@ -1,0 +1,136 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/vishvananda/netlink/nl"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+)
+
+// invert is FIB_RULE_INVERT of the flags of a rule.
+const invert = 0x2
+
+// decodeRule decodes the message of a policy rule: struct fib_rule_hdr and attributes, of linux/fib_rules.h.
+func decodeRule(m []byte) (desired.Rule, error) {
+	header := nl.DeserializeRtMsg(m)
+	attrs, err := nl.ParseRouteAttr(m[header.Len():])
+	if err != nil {
+		return desired.Rule{}, fmt.Errorf("decode a policy rule: %w", err)
+	}
+	r := desired.Rule{Invert: header.Flags&invert != 0, Action: action(header.Type), Table: uint32(header.Table)}
+	var other []string
+	if header.Tos != 0 {
+		other = append(other, fmt.Sprintf("tos %#x", header.Tos))
+	}
+	for _, a := range attrs {
+		v := a.Value
+		switch a.Attr.Type {
+		case nl.FRA_SRC:
+			r.Src = network(v, header.Src_len)
+		case nl.FRA_DST:
+			r.Dst = network(v, header.Dst_len)
+		case nl.FRA_PRIORITY:
+			r.Priority = number(v)
+		case nl.FRA_TABLE:
+			r.Table = number(v)
+		case nl.FRA_FWMARK:
+			r.Mark = number(v)
+		case nl.FRA_FWMASK:
+			r.Mask = number(v)
+		case nl.FRA_GOTO:
+			r.Target = number(v)
+		case nl.FRA_IIFNAME:
+			r.Iif = text(v)
+		case nl.FRA_OIFNAME:
+			r.Oif = text(v)
+		case nl.FRA_PROTOCOL:
+			if len(v) > 0 {
+				r.Protocol = v[0]
+			}
+		case nl.FRA_SUPPRESS_PREFIXLEN:
+			if n := number(v); n != ^uint32(0) {
+				other = append(other, fmt.Sprintf("suppress_prefixlength %d", n))
+			}
+		case nl.FRA_SUPPRESS_IFGROUP:
+			if n := number(v); n != ^uint32(0) {
+				other = append(other, fmt.Sprintf("suppress_ifgroup %d", n))
+			}
+		case nl.FRA_L3MDEV:
+			if len(v) > 0 && v[0] != 0 {
+				other = append(other, "l3mdev")
+			}
+		case nl.FRA_IP_PROTO:
+			if len(v) > 0 {
+				other = append(other, fmt.Sprintf("ipproto %d", v[0]))
+			}
+		case nl.FRA_SPORT_RANGE:
+			other = append(other, ports("sport", v))
+		case nl.FRA_DPORT_RANGE:
+			other = append(other, ports("dport", v))
+		case nl.FRA_TUN_ID:
+			if len(v) >= 8 {
+				other = append(other, fmt.Sprintf("tun_id %d", binary.BigEndian.Uint64(v)))
+			}
+		case nl.FRA_UID_RANGE:
+			if len(v) >= 8 {
+				first, last := binary.NativeEndian.Uint32(v), binary.NativeEndian.Uint32(v[4:])
+				if first != 0 || last != ^uint32(0) {
+					other = append(other, fmt.Sprintf("uidrange %d-%d", first, last))
+				}
+			}
+		}
+	}
+	r.Other = strings.Join(other, " ")
+	if r.Action != desired.Lookup {
+		r.Table = 0
+	}
+	return r, nil
+}
+
+func action(number uint8) string {
+	switch number {
+	case nl.FR_ACT_GOTO:
+		return desired.Goto
+	case nl.FR_ACT_NOP:
+		return desired.Nop
+	case nl.FR_ACT_BLACKHOLE:
+		return desired.Blackhole
+	case nl.FR_ACT_UNREACHABLE:
+		return desired.Unreachable
+	case nl.FR_ACT_PROHIBIT:
+		return desired.Prohibit
+	}
+	return desired.Lookup
+}
+
+func number(v []byte) uint32 {
+	if len(v) < 4 {
+		return 0
+	}
+	return binary.NativeEndian.Uint32(v)
+}
+
+func network(v []byte, bits uint8) netip.Prefix {
+	addr, ok := netip.AddrFromSlice(v)
+	if !ok {
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(addr, int(bits))
+}
+
+func text(v []byte) string { return strings.TrimRight(string(v), "\x00") }
+
+func ports(key string, v []byte) string {
+	if len(v) < 4 {
+		return key
+	}
+	first, last := binary.NativeEndian.Uint16(v), binary.NativeEndian.Uint16(v[2:])
+	if first == last {
+		return fmt.Sprintf("%s %d", key, first)
+	}
+	return fmt.Sprintf("%s %d-%d", key, first, last)
+}

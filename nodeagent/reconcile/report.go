@@ -1,0 +1,112 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
+)
+
+// Verdict is the answer to whether packets of pods reach a peer through the mesh, as far as this node decides it.
+type Verdict string
+
+// The three verdicts.
+const (
+	OK      Verdict = "ok"
+	Wrong   Verdict = "wrong"
+	Unknown Verdict = "unknown"
+)
+
+// Peer is how packets of pods to one address of a peer go.
+type Peer struct {
+	Name    string         `json:"name"`
+	Address netip.Addr     `json:"address"`
+	Before  desired.Answer `json:"before,omitzero"`
+	After   desired.Answer `json:"after,omitzero"`
+	Verdict Verdict        `json:"verdict"`
+	Why     string         `json:"why,omitempty"` // unless the verdict is OK
+}
+
+// Report is how a node stands.
+type Report struct {
+	Changes  []string                   `json:"changes"`           // what was done, as commands
+	Pending  []string                   `json:"pending,omitempty"` // what would have to be done, or did not hold
+	Peers    []Peer                     `json:"peers"`
+	Notes    []desired.Note             `json:"notes,omitempty"`
+	Counters map[string]desired.Counter `json:"counters,omitempty"` // of the firewall rules, by their comment
+}
+
+// Verdict sums the report up: OK if everything is in place and works.
+func (r Report) Verdict() Verdict {
+	has := func(v Verdict) bool {
+		return slices.ContainsFunc(r.Peers, func(p Peer) bool { return p.Verdict == v })
+	}
+	unsure := func(n desired.Note) bool { return n.Unsure() }
+	switch {
+	case len(r.Pending) > 0, has(Wrong):
+		return Wrong
+	case has(Unknown), slices.ContainsFunc(r.Notes, unsure):
+		return Unknown
+	}
+	return OK
+}
+
+// judge asks the kernel for the way of each probe's packet and says what it means.
+func judge(ctx context.Context, k kernel.Interface, state desired.State, facts desired.Facts, table uint32) (Report, error) {
+	after, err := answers(ctx, k, state, facts)
+	if err != nil {
+		return Report{}, err
+	}
+	r := Report{Peers: make([]Peer, len(state.Probes)), Notes: state.Notes, Counters: facts.Counters}
+	for i, probe := range state.Probes {
+		p := Peer{Name: probe.Peer, Address: probe.Packet.Dst, After: after[i]}
+		p.Verdict, p.Why = explain(state, facts, probe, after[i], table)
+		r.Peers[i] = p
+	}
+	return r, nil
+}
+
+// explain gives the verdict on the way of a packet, and the cause if it is not the right one.
+func explain(state desired.State, facts desired.Facts, probe desired.Probe, answer desired.Answer, table uint32) (Verdict, string) {
+	link, exists := facts.Link(desired.Interface)
+	packet := probe.Packet
+	switch {
+	case packet.Iif == "":
+		return Unknown, "the interface of the pods is not known"
+	case answer.Dev == desired.Interface:
+		return OK, ""
+	case !exists:
+		return Unknown, desired.Interface + " does not exist"
+	case !link.Up:
+		return Wrong, desired.Interface + " is down"
+	case len(link.Mesh()) == 0:
+		return Unknown, desired.Interface + " has no mesh address"
+	case facts.Table.MarkOf(packet) == 0:
+		return Wrong, "packets to it get no mark"
+	}
+	for _, r := range state.Rules {
+		if !r.Matches(packet) {
+			continue
+		}
+		if !slices.Contains(facts.Rules, r) {
+			return Wrong, fmt.Sprintf("the rule `%s` is missing", r)
+		}
+		if by, ok := desired.Shadow(facts.Rules, packet, r.Priority, answer.Table); ok {
+			return Wrong, fmt.Sprintf("the rule `%s` comes first; move it: %s, then %s", by, later(by).Command("add"), by.Command("del"))
+		}
+	}
+	if answer.Reason != "" {
+		return Wrong, answer.Reason
+	}
+	return Wrong, fmt.Sprintf("table %d has no route to it: tailscaled does not know this address", table)
+}
+
+// later returns the rule at the place where it would have come to stand behind the agent's and in front of Tailscale's.
+func later(r desired.Rule) desired.Rule {
+	const beforeTailscale = 5209
+	r.Priority = beforeTailscale
+	return r
+}
