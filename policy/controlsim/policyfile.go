@@ -84,8 +84,15 @@ func (s *Sim) judge(st *state, text []byte) (*policy.Report, *refusal) {
 	return s.check("", text, inv, nil), nil
 }
 
-// refusalOf is the answer to a write that the engine's report refuses; nil where it accepts.
+// refusalOf is the answer to a write that the engine's report refuses; nil where it accepts. A section that the engine
+// does not know is only a warning of the engine's, which is older than the service; the service refuses what it does not
+// know, and so does the simulator.
 func refusalOf(report *policy.Report) *refusal {
+	for _, d := range report.Diagnostics {
+		if d.Code == "unknown-section" {
+			return refuse(http.StatusBadRequest, "%s", d.Message)
+		}
+	}
 	if report.Accepted {
 		return nil
 	}

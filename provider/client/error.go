@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"mime"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"syscall"
 	"time"
@@ -175,7 +177,11 @@ func (c *Client) hint(op operation, e *Error) string {
 
 // noAnswer makes an Error of a call that got no answer.
 func (c *Client) noAnswer(op operation, err error) *Error {
-	e := &Error{Op: op.name, Message: c.secrets.redact(err.Error()), Err: err}
+	e := &Error{Op: op.name, Err: err}
+	if u, ok := errors.AsType[*url.Error](err); ok { // it repeats the method and URL
+		err = u.Err
+	}
+	e.Message = c.secrets.redact(err.Error())
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		e.Message = fmt.Sprintf("no address found for %q", dns.Name)
 		e.Hint = fmt.Sprintf("check the base URL %s and this machine's name resolution", c.base)
@@ -183,6 +189,8 @@ func (c *Client) noAnswer(op operation, err error) *Error {
 	}
 	timeout, isNet := errors.AsType[net.Error](err)
 	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		e.Message = fmt.Sprintf("%s closed the connection before it answered", c.base.Host)
 	case errors.Is(err, context.Canceled):
 		e.Message = "cancelled"
 	case errors.Is(err, syscall.ECONNREFUSED):
