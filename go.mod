@@ -40,6 +40,7 @@ require (
 	golang.org/x/sync v0.25.0 // indirect
 	golang.org/x/sys v0.50.0 // indirect
 	golang.org/x/term v0.48.0 // indirect
+	golang.org/x/tools v0.43.0 // indirect
 	pgregory.net/rapid v1.3.0 // indirect
 	tailscale.com/client/tailscale/v2 v2.12.0 // indirect
 )
