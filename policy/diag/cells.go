@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// printable replaces what would act on a terminal instead of showing on it: control characters, and format characters
+// Printable replaces what would act on a terminal instead of showing on it: control characters, and format characters
 // such as those that reverse the direction of writing. Each is replaced by one character, so that columns stay right.
-func printable(s string) string {
+func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\t' && r != '\u200d' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
 			return utf8.RuneError
@@ -19,7 +19,7 @@ func printable(s string) string {
 
 // oneLine makes a message printable and puts it on one line.
 func oneLine(s string) string {
-	return printable(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), " "))
+	return Printable(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), " "))
 }
 
 // cells is the number of terminal columns that s takes, a tab counted as one.

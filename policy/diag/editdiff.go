@@ -155,7 +155,7 @@ func (p *printer) edits(edits []Edit, lines *Lines) {
 
 // inserted writes a line with all of its inserted pieces marked below it at once.
 func (p *printer) inserted(n int, text string, pieces []mark) {
-	runes := []rune(printable(text))
+	runes := []rune(Printable(text))
 	if len(runes) > p.limit(len(runes)) {
 		p.line(n, "|", blue, text, pieces)
 		return

@@ -75,7 +75,7 @@ func (p *printer) snippet(d Diagnostic, lines *Lines) {
 
 // line writes one numbered line and its marks below it.
 func (p *printer) line(n int, sign string, c color, text string, marks []mark) {
-	runes := []rune(printable(text))
+	runes := []rune(Printable(text))
 	limit := p.limit(len(runes))
 	if len(runes) <= limit {
 		p.row(strconv.Itoa(n), sign, c, string(runes))

@@ -163,7 +163,7 @@ func (p *printer) advice(c color, word, text string) {
 	indent := strings.Repeat(" ", len(word))
 	var out []string
 	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
-		out = append(out, wrap(printable(line), p.opt.Width-len(word))...)
+		out = append(out, wrap(Printable(line), p.opt.Width-len(word))...)
 	}
 	p.out.WriteString(p.paint(c, strings.TrimSuffix(word, " ")) + " " + strings.Join(out, "\n"+indent) + "\n")
 }

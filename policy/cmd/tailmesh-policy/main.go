@@ -1,0 +1,10 @@
+// Command tailmesh-policy checks, tests, compiles, questions and formats tailnet policy files, offline.
+package main
+
+import (
+	"os"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/cli"
+)
+
+func main() { os.Exit(cli.Main()) }

@@ -1,0 +1,176 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
+)
+
+// flowFlags are those that say which traffic is asked about.
+type flowFlags struct {
+	proto string
+	port  uint16
+}
+
+func (f *flowFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.proto, "proto", "tcp", "protocol by name or number, such as udp, icmp, ip-in-ip or 47")
+	cmd.Flags().Uint16Var(&f.port, "port", 0, "port, for protocols that have ports")
+	must(cmd.RegisterFlagCompletionFunc("proto", cobra.FixedCompletions(
+		[]string{"tcp", "udp", "icmp", "ipv6-icmp", "ip-in-ip", "sctp", "gre", "esp", "ah"}, cobra.ShellCompDirectiveNoFileComp)))
+}
+
+// String is how messages call the traffic: "tcp/443", "ip-in-ip".
+func (f *flowFlags) String() string {
+	if f.port == 0 {
+		return f.proto
+	}
+	return fmt.Sprintf("%s/%d", f.proto, f.port)
+}
+
+func newCanCmd(e env) *cobra.Command {
+	var in inputs
+	var flow flowFlags
+	out := output{env: e}
+	cmd := &cobra.Command{
+		Use:   "can SRC DST POLICY --inventory FILE",
+		Short: "Say whether a flow may pass, and by which rule",
+		Long: `can says whether traffic from SRC to DST may pass, and which rule lets it.
+
+SRC and DST are selectors as in a grant (a user, group:, tag:, autogroup:, a host of the policy, an address or CIDR) or
+host names of devices. Where one stands for several devices, all of them must be allowed for a yes. The protocol is tcp
+unless --proto names another; protocols with ports need --port, others take none. A protocol without ports passes only
+by a rule that names it and all ports: a rule that names no protocol admits tcp, udp and icmp, but not ip-in-ip.
+
+--json prints
+
+  {"schemaVersion": 1, "answer": "yes", "rule": "grants[0]", "file": ..., "range": ..., "missing": []}
+
+where answer is yes, no or undecided.
+
+Exit codes: 0 yes; 1 no; 2 could not tell.`,
+		Example: `  tailmesh-policy can tag:node tag:node --proto ip-in-ip policy.hujson --inventory inventory.json
+  tailmesh-policy can alice@example.com tag:db --port 5432 policy.hujson -i inventory.json
+  tailmesh-policy can laptop fra1 --proto icmp policy.hujson -i inventory.json && echo pings pass`,
+		Args:              args("SRC", "DST", "POLICY"),
+		ValidArgsFunction: policyArg(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			src, dst := args[0], args[1]
+			in.policy = args[2]
+			l, err := in.load(e)
+			if err != nil {
+				return err
+			}
+			report := l.check()
+			if report.Compiled == nil {
+				return out.unanswerable(l, report)
+			}
+			d, err := report.Compiled.Can(src, dst, flow.proto, int(flow.port))
+			if err != nil {
+				return err
+			}
+			if !report.Accepted {
+				fmt.Fprintf(e.Stderr, "%s: would be %s\n", l.file, verdictLine(report))
+			}
+			if err := out.decision(l, src, dst, flow, d); err != nil {
+				return err
+			}
+			return decisionExit(d.Verdict)
+		},
+	}
+	in.inventoryFlag(cmd, true)
+	flow.add(cmd)
+	out.flags(cmd, false)
+	return cmd
+}
+
+// unanswerable reports a policy that the control plane would refuse to a command whose question is not about that.
+func (o *output) unanswerable(l *loaded, report *policy.Report) error {
+	if err := o.findings(report.Diagnostics, l.file, l.src); err != nil {
+		return err
+	}
+	return fmt.Errorf("%s would be %s", l.file, verdictLine(report))
+}
+
+func decisionExit(v policy.Verdict) error {
+	switch v {
+	case policy.Pass:
+		return nil
+	case policy.Fail:
+		return exitError{code: exitNo}
+	}
+	return exitError{code: exitCannotDo}
+}
+
+// answer is a verdict as the answer to a question.
+func answer(v policy.Verdict) string {
+	switch v {
+	case policy.Pass:
+		return "yes"
+	case policy.Fail:
+		return "no"
+	}
+	return "undecided"
+}
+
+func (o *output) decision(l *loaded, src, dst string, flow flowFlags, d policy.Decision) error {
+	if o.format == "json" {
+		doc := struct {
+			version
+			Answer  string     `json:"answer"`
+			Rule    string     `json:"rule,omitempty"`
+			File    string     `json:"file,omitempty"`
+			Range   diag.Range `json:"range,omitzero"`
+			Missing []string   `json:"missing"`
+		}{version: v1, Answer: answer(d.Verdict), Missing: notNil(d.Missing)}
+		if d.Rule != "" {
+			doc.Rule, doc.File, doc.Range = d.Rule, l.file, d.Range
+		}
+		return writeJSON(o.env.Stdout, doc)
+	}
+	asked := fmt.Sprintf("%s from %s to %s", &flow, src, dst)
+	switch d.Verdict {
+	case policy.Pass:
+		fmt.Fprintf(o.env.Stdout, "yes: %s, by %s\n", asked, ruleAt(l.file, d.Rule, d.Range))
+		o.rule(l, d.Range)
+	case policy.Fail:
+		fmt.Fprintf(o.env.Stdout, "no: %s, admitted by no rule\n", asked)
+	default:
+		fmt.Fprintf(o.env.Stdout, "cannot be decided: %s\n", asked)
+		for _, m := range d.Missing {
+			fmt.Fprintf(o.env.Stdout, "  needs %s\n", m)
+		}
+	}
+	return nil
+}
+
+// ruleAt names a rule and its place; a policy without rules admits by having none.
+func ruleAt(file, path string, at diag.Range) string {
+	switch {
+	case path == "":
+		return "default: the policy has neither acls nor grants"
+	case at.IsZero():
+		return path
+	}
+	return fmt.Sprintf("%s (%s)", path, position(file, at))
+}
+
+// rule prints the lines of a rule, numbered.
+func (o *output) rule(l *loaded, at diag.Range) {
+	const shown = 12
+	if at.IsZero() {
+		return
+	}
+	lines := newLines(l.src)
+	last := min(at.End.Line, at.Start.Line+shown-1)
+	width := len(fmt.Sprint(last))
+	for n := at.Start.Line; n <= last; n++ {
+		fmt.Fprintln(o.env.Stdout, strings.TrimRight(fmt.Sprintf("%*d | %s", width, n, diag.Printable(lines.Text(n))), " "))
+	}
+	if last < at.End.Line {
+		fmt.Fprintln(o.env.Stdout, "...")
+	}
+}

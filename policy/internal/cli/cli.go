@@ -1,0 +1,184 @@
+// Package cli is the program tailmesh-policy: one file for each command, which reads files and flags, asks the engine
+// in package policy, and prints. What is true of a policy is decided there, not here.
+//
+// Standard output carries the answer, standard error everything said about it. The exit code is 0 for yes, 1 for no and 2
+// for "could not tell" or bad usage.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes, as those of grep and diff.
+const (
+	exitYes      = 0
+	exitNo       = 1
+	exitCannotDo = 2
+)
+
+// env is what the program meets outside of itself, the files that it is told to read apart.
+type env struct {
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+	Getenv func(string) string
+}
+
+// Main runs the program on the process's own arguments and returns its exit code.
+func Main() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return run(ctx, env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}, os.Args[1:])
+}
+
+func run(ctx context.Context, e env, args []string) int {
+	root := newRootCmd(e)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitYes
+	}
+	if exit, ok := errors.AsType[exitError](err); ok && exit.err == nil {
+		return exit.code
+	}
+	fmt.Fprintf(e.Stderr, "%s: %v\n", cmd.CommandPath(), err)
+	if usage, ok := errors.AsType[usageError](err); ok {
+		fmt.Fprintf(e.Stderr, "see: %s --help\n", usage.cmd)
+	}
+	if asked, _ := cmd.Flags().GetBool("json"); asked {
+		// Who reads standard output alone must find out as well.
+		_ = writeJSON(e.Stdout, struct {
+			version
+			Error string `json:"error"`
+		}{v1, err.Error()})
+	}
+	if exit, ok := errors.AsType[exitError](err); ok {
+		return exit.code
+	}
+	return exitCannotDo
+}
+
+// exitError ends the program with a code. Without an error inside, all has been said already. Every other error ends it
+// with exitCannotDo.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e exitError) Unwrap() error { return e.err }
+
+// usageError is a mistake in how the program was called, as against in what it was given.
+type usageError struct {
+	cmd string
+	err error
+}
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func newRootCmd(e env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "tailmesh-policy",
+		Short: "Check, test, compile, question and format tailnet policy files, offline",
+		Long: `tailmesh-policy answers questions about a Tailscale policy file without asking Tailscale: would the control plane
+accept it, do its tests pass, which packet filter does each device get, may this flow pass and by which rule.
+
+A policy is a file of HuJSON (JSON with comments and trailing commas), or - for standard input. What depends on
+devices needs an inventory, {"devices":[...],"users":[...]}, each as the API lists them:
+
+  api=https://api.tailscale.com/api/v2/tailnet/-
+  curl -s -u "$TAILSCALE_API_KEY:" "$api/devices?fields=all" "$api/users" | jq -s add > inventory.json
+
+Exit codes: 0 yes; 1 no; 2 could not tell, or the program was called wrongly.`,
+		Example: `  tailmesh-policy check policy.hujson --inventory inventory.json
+  tailmesh-policy can tag:node tag:node --proto ip-in-ip policy.hujson --inventory inventory.json
+  tailmesh-policy explain requirement-unmet`,
+		Version:       programVersion(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cmd.Help(); err != nil {
+				return err
+			}
+			return exitError{code: exitCannotDo}
+		},
+	}
+	root.SetIn(e.Stdin)
+	root.SetOut(e.Stdout)
+	root.SetErr(e.Stderr)
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{cmd.CommandPath(), err} })
+	root.PersistentFlags().String("color", "auto", "colour: auto (on a terminal, unless NO_COLOR is set), always or never")
+	must(root.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colors(), cobra.ShellCompDirectiveNoFileComp)))
+	root.AddCommand(
+		newCheckCmd(e),
+		newTestCmd(e),
+		newCompileCmd(e),
+		newCanCmd(e),
+		newExplainCmd(e),
+		newFmtCmd(e),
+		newSimCmd(e),
+	)
+	for _, cmd := range root.Commands() {
+		markUsage(cmd)
+	}
+	return root
+}
+
+// markUsage makes wrong numbers of arguments usage errors.
+func markUsage(cmd *cobra.Command) {
+	check := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if check == nil {
+			return nil
+		}
+		if err := check(cmd, args); err != nil {
+			return usageError{cmd.CommandPath(), err}
+		}
+		return nil
+	}
+}
+
+// args asks for as many arguments as are named, and says which are missing.
+func args(names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return fmt.Errorf("no %s given", names[len(args)])
+		case len(args) > len(names):
+			return fmt.Errorf("%q is one argument too many", args[len(names)])
+		}
+		return nil
+	}
+}
+
+// must is for what fails only by a mistake in this package.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// programVersion is the version that the Go toolchain recorded, "(devel)" where it was built from a work tree.
+func programVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(unknown)"
+}

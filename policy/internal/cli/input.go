@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+)
+
+// stdinName is the argument that stands for standard input, and stdinFile what messages call it.
+const (
+	stdinName = "-"
+	stdinFile = "<stdin>"
+)
+
+// inputs are the files that a command reads.
+type inputs struct {
+	policy    string
+	inventory string
+	require   string
+}
+
+// inventoryFlag adds --inventory; need says whether the command can do nothing without it.
+func (in *inputs) inventoryFlag(cmd *cobra.Command, need bool) {
+	usage := `inventory of the tailnet, JSON {"devices":[...],"users":[...]} (- is standard input)`
+	cmd.Flags().StringVarP(&in.inventory, "inventory", "i", "", usage)
+	must(cmd.MarkFlagFilename("inventory", "json"))
+	if need {
+		check := cmd.PreRunE
+		cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+			if in.inventory == "" {
+				return usageError{cmd.CommandPath(), errors.New("no --inventory given: what the rules admit depends on the devices")}
+			}
+			if check != nil {
+				return check(cmd, args)
+			}
+			return nil
+		}
+	}
+}
+
+// policyArg completes policy files as the nth argument (from 0), or as every one for -1.
+func policyArg(n int) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if n >= 0 && len(args) != n {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return []string{"hujson", "json"}, cobra.ShellCompDirectiveFilterFileExt
+	}
+}
+
+// loaded is what the files held.
+type loaded struct {
+	file      string // name of the policy in messages
+	src       []byte
+	inventory *policy.Inventory // nil where none was named
+	require   []policy.Requirement
+}
+
+// load reads and parses all files before anything is judged.
+func (in *inputs) load(e env) (*loaded, error) {
+	fromStdin := 0
+	for _, name := range []string{in.policy, in.inventory, in.require} {
+		if name == stdinName {
+			fromStdin++
+		}
+	}
+	if fromStdin > 1 {
+		return nil, errors.New("only one file can be read from standard input")
+	}
+	out := &loaded{file: displayName(in.policy)}
+	var err error
+	if out.src, err = readFile(e, in.policy); err != nil {
+		return nil, err
+	}
+	if in.inventory != "" {
+		text, err := readFile(e, in.inventory)
+		if err != nil {
+			return nil, err
+		}
+		if out.inventory, err = policy.ParseInventory(text); err != nil {
+			return nil, fmt.Errorf("%s: %w", displayName(in.inventory), describeJSON(text, err))
+		}
+	}
+	if in.require != "" {
+		text, err := readFile(e, in.require)
+		if err != nil {
+			return nil, err
+		}
+		if out.require, err = parseRequirements(text); err != nil {
+			return nil, fmt.Errorf("%s: %w", displayName(in.require), describeJSON(text, err))
+		}
+	}
+	return out, nil
+}
+
+// check judges what was loaded.
+func (l *loaded) check() *policy.Report {
+	return policy.Check(l.file, l.src, l.inventory, l.require)
+}
+
+func displayName(file string) string {
+	if file == stdinName {
+		return stdinFile
+	}
+	return file
+}
+
+func readFile(e env, name string) ([]byte, error) {
+	if name == stdinName {
+		src, err := io.ReadAll(e.Stdin)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read standard input: %w", err)
+		}
+		return src, nil
+	}
+	src, err := os.ReadFile(name)
+	if err != nil {
+		if path, ok := errors.AsType[*fs.PathError](err); ok {
+			err = path.Err
+		}
+		return nil, fmt.Errorf("cannot read %q: %w", name, err)
+	}
+	return src, nil
+}
+
+// describeJSON puts the line and column in front of a JSON error, which knows but an offset.
+func describeJSON(src []byte, err error) error {
+	offset := int64(-1)
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		offset = syntax.Offset - 1
+	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		offset = wrong.Offset - 1
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		offset = int64(len(src))
+	}
+	if offset < 0 {
+		return err
+	}
+	at := newLines(src).Pos(int(offset))
+	return fmt.Errorf("line %d, column %d: %w", at.Line, at.Column, err)
+}

@@ -1,0 +1,286 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
+)
+
+func newTestCmd(e env) *cobra.Command {
+	var in inputs
+	var quiet bool
+	out := output{env: e}
+	cmd := &cobra.Command{
+		Use:   "test POLICY --inventory FILE",
+		Short: "Run a policy's tests and sshTests, and name the rule that decided each",
+		Long: `test runs each line of the policy's tests and sshTests and names the rule that decided it. A line is judged as the
+control plane judges it, which refuses the whole policy for one that fails, without saying which.
+
+--json prints
+
+  {"schemaVersion": 1, "passed": 3, "failed": 1, "undecided": 0, "tests": [...], "sshTests": [...]}
+
+with the path, src, dst, want, got, verdict and rule of each. --format short, github or sarif prints the findings as
+check does.
+
+Exit codes: 0 all pass; 1 one fails, or the control plane would refuse the policy before it ran them; 2 could not tell.`,
+		Example: `  tailmesh-policy test policy.hujson --inventory inventory.json
+  tailmesh-policy test policy.hujson -i inventory.json --quiet
+  tailmesh-policy test policy.hujson -i inventory.json --json | jq -r '.tests[] | select(.verdict == "fail") | .path'`,
+		Args:              args("POLICY"),
+		ValidArgsFunction: policyArg(0),
+		RunE: func(_ *cobra.Command, args []string) error {
+			in.policy = args[0]
+			l, err := in.load(e)
+			if err != nil {
+				return err
+			}
+			report := l.check()
+			if report.Compiled == nil {
+				return out.refused(l, report)
+			}
+			t := newTally(report)
+			if err := out.tests(l, report, t, quiet); err != nil {
+				return err
+			}
+			switch {
+			case t.Failed > 0:
+				return exitError{code: exitNo}
+			case t.Undecided > 0:
+				return exitError{code: exitCannotDo}
+			}
+			return nil
+		},
+	}
+	in.inventoryFlag(cmd, true)
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print only what does not pass, and the count")
+	out.flags(cmd, true)
+	return cmd
+}
+
+// refused reports a policy whose rules the control plane would not take, to a command that needs the rules.
+func (o *output) refused(l *loaded, report *policy.Report) error {
+	if o.format == "json" {
+		return exitError{exitNo, errors.New(l.file + " would be " + verdictLine(report))}
+	}
+	if o.format == "text" {
+		fmt.Fprintf(o.env.Stderr, "%s: would be %s\n", l.file, verdictLine(report))
+	}
+	if err := o.findings(report.Diagnostics, l.file, l.src); err != nil {
+		return err
+	}
+	return exitError{code: exitNo}
+}
+
+// tally counts test lines by verdict.
+type tally struct {
+	Passed    int `json:"passed"`
+	Failed    int `json:"failed"`
+	Undecided int `json:"undecided"`
+}
+
+func (t *tally) add(results []policy.TestResult) {
+	for _, r := range results {
+		switch r.Verdict {
+		case policy.Pass:
+			t.Passed++
+		case policy.Undecided:
+			t.Undecided++
+		default:
+			t.Failed++
+		}
+	}
+}
+
+func newTally(report *policy.Report) tally {
+	var t tally
+	t.add(report.Tests)
+	t.add(report.SSHTests)
+	return t
+}
+
+func (o *output) tests(l *loaded, report *policy.Report, t tally, quiet bool) error {
+	switch o.format {
+	case "json":
+		return writeJSON(o.env.Stdout, struct {
+			version
+			tally
+			Tests    []policy.TestResult `json:"tests"`
+			SSHTests []policy.TestResult `json:"sshTests"`
+		}{v1, t, notNil(report.Tests), notNil(report.SSHTests)})
+	case "text":
+		w := testWriter{out: o, file: l.file, report: report, places: placesOf(report.Policy)}
+		w.section("tests", report.Tests, quiet)
+		w.section("sshTests", report.SSHTests, quiet)
+		if w.printed {
+			fmt.Fprintln(o.env.Stdout)
+		}
+		fmt.Fprintln(o.env.Stdout, join("; ", count("tests", report.Tests), count("sshTests", report.SSHTests)))
+		return nil
+	}
+	return o.findings(report.Diagnostics, l.file, l.src)
+}
+
+func join(sep string, parts ...string) string {
+	var kept []string
+	for _, p := range parts {
+		if p != "" {
+			kept = append(kept, p)
+		}
+	}
+	return strings.Join(kept, sep)
+}
+
+func count(section string, results []policy.TestResult) string {
+	if len(results) == 0 {
+		return section + ": none"
+	}
+	var t tally
+	t.add(results)
+	line := fmt.Sprintf("%s: %d passed, %d failed", section, t.Passed, t.Failed)
+	if t.Undecided > 0 {
+		line += fmt.Sprintf(", %d undecided", t.Undecided)
+	}
+	return line
+}
+
+// testWriter prints test results for a person.
+type testWriter struct {
+	out     *output
+	file    string
+	report  *policy.Report
+	places  map[string]diag.Range
+	printed bool
+}
+
+func (w *testWriter) section(name string, results []policy.TestResult, quiet bool) {
+	pathWidth, flowWidth := 0, 0
+	for _, r := range results {
+		if !quiet || r.Verdict != policy.Pass {
+			pathWidth = max(pathWidth, len(r.Path))
+			flowWidth = max(flowWidth, len(flow(name, r)))
+		}
+	}
+	for _, r := range results {
+		if quiet && r.Verdict == policy.Pass {
+			continue
+		}
+		w.printed = true
+		word, outcome := "FAIL", fmt.Sprintf("want %s, got %s", r.Want, r.Got)
+		switch r.Verdict {
+		case policy.Pass:
+			word, outcome = "ok", w.reason(r)
+		case policy.Undecided:
+			word, outcome = "????", fmt.Sprintf("want %s, cannot be decided", r.Want)
+		}
+		fmt.Fprintf(w.out.env.Stdout, "%-4s  %-*s  %-*s  %s\n", word, pathWidth, r.Path, flowWidth, flow(name, r), outcome)
+		if r.Verdict != policy.Pass {
+			w.details(r)
+		}
+	}
+}
+
+// flow describes what a test line asks.
+func flow(section string, r policy.TestResult) string {
+	line := r.Src + " -> " + r.Dst
+	if section == "tests" && r.Proto != "" {
+		line += "/" + r.Proto
+	}
+	return line
+}
+
+// reason says which rule made the outcome.
+func (w *testWriter) reason(r policy.TestResult) string {
+	if r.Rule == "" {
+		return r.Got + ": no rule admits it"
+	}
+	return r.Got + " by " + w.place(r.Rule)
+}
+
+func (w *testWriter) place(path string) string {
+	if at, ok := w.places[path]; ok {
+		return fmt.Sprintf("%s (%s)", path, position(w.file, at))
+	}
+	return path
+}
+
+func (w *testWriter) details(r policy.TestResult) {
+	line := func(word, text string) { fmt.Fprintf(w.out.env.Stdout, "      %-5s %s\n", word, text) }
+	if at, ok := w.places[r.Path]; ok {
+		fmt.Fprintf(w.out.env.Stdout, "      %s\n", position(w.file, at))
+	}
+	if r.Rule != "" {
+		line("rule", w.place(r.Rule))
+	}
+	for _, m := range r.Missing {
+		line("needs", m)
+	}
+	for _, d := range w.report.Diagnostics {
+		if d.Path != r.Path {
+			continue
+		}
+		if d.Label != "" {
+			line("why", d.Label)
+		}
+		for _, n := range d.Notes {
+			line("note", n)
+		}
+		for _, h := range d.Help {
+			line("help", h.Message)
+		}
+	}
+}
+
+func position(file string, at diag.Range) string {
+	return fmt.Sprintf("%s:%d:%d", file, at.Start.Line, at.Start.Column)
+}
+
+// placesOf finds rules and test lines by their paths.
+func placesOf(p *policy.Policy) map[string]diag.Range {
+	out := make(map[string]diag.Range)
+	add := func(n policy.Node) {
+		if n.Path != "" && !n.Range.IsZero() {
+			out[n.Path] = n.Range
+		}
+	}
+	lines := func(lists ...policy.Strings) {
+		for _, list := range lists {
+			for _, item := range list.Items {
+				add(item.Node)
+			}
+		}
+	}
+	for _, r := range p.ACLs {
+		add(r.Node)
+	}
+	for _, r := range p.Grants {
+		add(r.Node)
+	}
+	for _, r := range p.SSH {
+		add(r.Node)
+	}
+	for _, t := range p.Tests {
+		add(t.Node)
+		add(t.Src.Node)
+		lines(t.Accept, t.Deny)
+	}
+	for _, t := range p.SSHTests {
+		add(t.Node)
+		add(t.Src.Node)
+		lines(t.Dst, t.Accept, t.Deny, t.Check)
+	}
+	return out
+}
+
+// notNil keeps an empty list from being null in JSON.
+func notNil[T any](l []T) []T {
+	if l == nil {
+		return []T{}
+	}
+	return l
+}
