@@ -123,7 +123,10 @@ func (s *Sim) authenticated(h handler, scopes []string) http.HandlerFunc {
 			no.write(w)
 			return
 		}
-		c := &call{w: w, r: r, body: body, who: who, st: s.state.clone()}
+		c := &call{w: w, r: r, body: body, who: who, st: s.state}
+		if r.Method != http.MethodGet {
+			c.st = s.state.clone()
+		}
 		if no := h(c); no != nil {
 			no.write(w)
 		}

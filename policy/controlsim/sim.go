@@ -95,13 +95,13 @@ func New(opts Options) (*Sim, error) {
 		if st, err = newState(opts); err != nil {
 			return nil, err
 		}
-	}
-	s.state = st
-	if opts.Policy != "" && st.Policy.HuJSON == defaultPolicy && st.Policy.Default {
-		if problem := s.setPolicy(st, opts.Policy); problem != nil {
-			return nil, fmt.Errorf("policy: %s", problem.Message)
+		if opts.Policy != "" {
+			if no := s.setPolicy(st, opts.Policy); no != nil {
+				return nil, fmt.Errorf("policy: %s", no.Message)
+			}
 		}
 	}
+	s.state = st
 	if err := s.save(st); err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ type call struct {
 	r    *http.Request
 	body []byte
 	who  *caller
-	// st is the handler's own copy of the state. A handler that changes it must commit it.
+	// st is the state, for GET; for other methods a copy of the handler's own, which is kept only where it is committed.
 	st *state
 }
 

@@ -9,6 +9,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -82,7 +83,8 @@ func New(cfg Config) (*Client, error) {
 		tailnet: cmp.Or(cfg.Tailnet, "-"),
 		agent:   cmp.Or(cfg.UserAgent, "terraform-provider-tailmesh"),
 	}
-	for _, s := range []Secret{cfg.APIKey, cfg.OAuthClientSecret, cfg.IdentityToken} {
+	basic := base64.StdEncoding.EncodeToString([]byte(cfg.APIKey + ":")) // as it travels
+	for _, s := range []Secret{cfg.APIKey, Secret(basic), cfg.OAuthClientSecret, cfg.IdentityToken} {
 		c.secrets.add(s)
 	}
 	plain := newTransport(cfg, c.failure)
@@ -123,10 +125,8 @@ func parseBaseURL(s string) (*url.URL, error) {
 	return u, nil
 }
 
-func refuseRedirect(req *http.Request, _ []*http.Request) error {
-	return fmt.Errorf("the API redirects to %s; redirects are not followed, so that the credential stays with one host",
-		req.URL.Redacted())
-}
+// refuseRedirect leaves a redirect as the answer, which is then an *Error: authentication would follow it anywhere.
+func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // request sends one request of the client's own and returns the answer, body read. An answer of 300 and above is an *Error.
 func (c *Client) request(ctx context.Context, op operation, method string, u *url.URL, header http.Header, body string) (

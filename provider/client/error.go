@@ -93,16 +93,23 @@ func (c *Client) failure(op operation, res *http.Response, body []byte) *Error {
 			e.Data = nil // data of another shape says nothing that we could show
 		}
 	}
+	if location := res.Header.Get("Location"); e.Message == "" && location != "" {
+		e.Message = fmt.Sprintf("redirected to %q", location)
+	}
 	if e.Message == "" {
 		e.Message = notJSON(res.Header, body)
 	}
 	e.Message = c.secrets.redact(e.Message)
-	for i, f := range e.Data {
-		for j, text := range f.Errors {
-			e.Data[i].Errors[j] = c.secrets.redact(text)
+	for i := range e.Data {
+		f := &e.Data[i]
+		f.User = c.secrets.redact(f.User)
+		for _, list := range [][]string{f.Errors, f.Warnings} {
+			for j, text := range list {
+				list[j] = c.secrets.redact(text)
+			}
 		}
 	}
-	e.Hint = c.hint(op, e)
+	e.Hint = c.hint(op, e, res.Request.URL.Path)
 	return e
 }
 
@@ -132,7 +139,7 @@ func shorten(text string) string {
 }
 
 // hint says what to do about a refusal whose message does not.
-func (c *Client) hint(op operation, e *Error) string {
+func (c *Client) hint(op operation, e *Error, path string) string {
 	switch e.Status {
 	case http.StatusUnauthorized:
 		switch c.kind {
@@ -157,7 +164,7 @@ func (c *Client) hint(op operation, e *Error) string {
 		}
 		return hint
 	case http.StatusNotFound:
-		if c.tailnet != "-" {
+		if c.tailnet != "-" && strings.Contains(path, "/tailnet/") {
 			return fmt.Sprintf("check the tailnet's name %q; \"-\" means the one that owns the credential", c.tailnet)
 		}
 	case http.StatusTooManyRequests:
@@ -167,7 +174,7 @@ func (c *Client) hint(op operation, e *Error) string {
 		return "the service is limiting the rate of requests; try again later"
 	}
 	if e.Status >= 300 && e.Status < 400 {
-		return fmt.Sprintf("check the base URL %s", c.base)
+		return fmt.Sprintf("redirects are not followed, so that the credential stays with one host; check the base URL %s", c.base)
 	}
 	if e.Status >= 500 && strings.Contains(e.Message, "HTML page") {
 		return fmt.Sprintf("something between here and %s answered in its place", c.base)

@@ -68,10 +68,9 @@ func newTransport(cfg Config, failure func(operation, *http.Response, []byte) *E
 		failure: failure,
 		next: &retryablehttp.RoundTripper{Client: &retryablehttp.Client{
 			HTTPClient: &http.Client{
-				Transport: &attempts{next: base, log: cfg.Logger},
-				Timeout:   cmp.Or(cfg.Timeout, defaultTimeout),
-				// Whether to follow is decided above authentication, once.
-				CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+				Transport:     &attempts{next: base, log: cfg.Logger},
+				Timeout:       cmp.Or(cfg.Timeout, defaultTimeout),
+				CheckRedirect: refuseRedirect,
 			},
 			RetryMax:     max(retries, 0),
 			RetryWaitMin: minWait,
