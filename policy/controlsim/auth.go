@@ -22,26 +22,26 @@ const (
 
 // Credential is somebody who may call the API.
 type Credential struct {
-	Kind CredentialKind `json:"kind"`
+	Kind CredentialKind
 	// ID is the key's ID. For OAuth and Federated it is the client ID.
-	ID string `json:"id"`
+	ID string
 	// Secret is the API key or the OAuth client's secret; empty for Federated.
-	Secret string `json:"secret,omitempty"`
+	Secret string
 	// User is the login name of an API key's user; the key has that user's rights over tags.
-	User string `json:"user,omitempty"`
+	User string
 	// Scopes are what the credential may do; nil means everything. The real service knows no scopes for API keys.
-	Scopes []string `json:"scopes,omitempty"`
+	Scopes []string
 	// Tags are what OAuth and Federated credentials may give to devices and keys, and whose owned tags too.
-	Tags []string `json:"tags,omitempty"`
+	Tags []string
 	// Expires ends the credential; zero means never.
-	Expires time.Time `json:"expires,omitzero"`
+	Expires time.Time
 	// Issuer, Subject and Audience are what an identity token must say, for Federated. Subject may contain "*".
 	// Signatures are not checked: anybody can make a token for a simulator.
-	Issuer   string `json:"issuer,omitempty"`
-	Subject  string `json:"subject,omitempty"`
-	Audience string `json:"audience,omitempty"`
+	Issuer   string
+	Subject  string
+	Audience string
 	// ClaimRules are further claims that the token must have, values as patterns like Subject.
-	ClaimRules map[string]string `json:"customClaimRules,omitempty"`
+	ClaimRules map[string]string
 }
 
 // DefaultCredentials are the documented ones: the API key of the owner, an OAuth client and a federated identity, all of

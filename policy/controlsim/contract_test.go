@@ -365,6 +365,45 @@ func TestRevokedClientLosesItsTokens(t *testing.T) {
 	}
 }
 
+func TestRevokedKeyIsForgotten(t *testing.T) {
+	for life, status := range map[time.Duration]int{0: 200, time.Hour: 200, time.Nanosecond: 404, -1: 404} {
+		_, srv := start(t, controlsim.Options{RevokedKeyLife: life})
+		var k struct{ ID, Key string }
+		made := send(t, srv, "POST", "/api/v2/tailnet/-/keys", `{"capabilities":{"devices":{}}}`)
+		if err := json.Unmarshal([]byte(made.body), &k); err != nil || k.Key == "" {
+			t.Fatalf("%d %s", made.status, made.body)
+		}
+		path := "/api/v2/tailnet/-/keys/" + k.ID
+		send(t, srv, "DELETE", path, "")
+		if a := send(t, srv, "GET", path, ""); a.status != status || status == 200 && !strings.Contains(a.body, `"invalid":true`) {
+			t.Errorf("life %v: %d %s, want %d", life, a.status, a.body, status)
+		}
+		if a := send(t, srv, "DELETE", path, ""); a.status != 404 {
+			t.Errorf("life %v: revoked twice: %d", life, a.status)
+		}
+	}
+}
+
+func TestDeviceJoinsOnTheControlPath(t *testing.T) {
+	_, srv := start(t, controlsim.Options{})
+	a := send(t, srv, "POST", "/sim/devices", `{"hostname":"waw1","addresses":["100.64.0.31"],"tags":["tag:node"]}`, missing)
+	if a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	list := send(t, srv, "GET", devices+"?hostname=waw1&fields=all", "")
+	if !strings.Contains(list.body, `"name":"waw1.tail1234.ts.net"`) || !strings.Contains(list.body, `"enabledRoutes":[]`) {
+		t.Errorf("listed as %s", list.body)
+	}
+	for _, bad := range []string{
+		`{"hostname":"x","addresses":["100.64.0.31"]}`, `{"hostname":"x"}`, `{"addresses":["100.64.0.32"]}`,
+		`{"hostname":"x","addresses":["nonsense"]}`, `{"hostnam":"x"}`,
+	} {
+		if a := send(t, srv, "POST", "/sim/devices", bad, missing); a.status != 400 {
+			t.Errorf("%s: %d %s", bad, a.status, a.body)
+		}
+	}
+}
+
 func TestStateFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state.json")
 	_, srv := start(t, controlsim.Options{StateFile: file, Policy: nodePolicy})
@@ -434,7 +473,8 @@ func TestBadOptions(t *testing.T) {
 		opts controlsim.Options
 		want string
 	}{
-		"inventory syntax":   {controlsim.Options{Inventory: []byte("{")}, "inventory"},
+		"inventory syntax":   {controlsim.Options{Inventory: []byte("{\"devices\": [\n  x]}")}, "inventory: line 2, column 3:"},
+		"inventory type":     {controlsim.Options{Inventory: []byte("{\"devices\": [\n7]}")}, "inventory: line 2, column 1:"},
 		"no devices":         {controlsim.Options{Inventory: []byte(`{"users":[]}`)}, `"devices"`},
 		"device without one": {controlsim.Options{Inventory: []byte(`{"devices":[{"hostname":"a"}]}`)}, "devices[0]: no addresses"},
 		"twice an address": {controlsim.Options{Inventory: []byte(

@@ -81,7 +81,7 @@ func (s *Sim) judge(st *state, text []byte) (*policy.Report, *refusal) {
 	if err != nil {
 		return nil, refuse(http.StatusInternalServerError, "simulator: inventory: %v", err)
 	}
-	return s.check("", text, inv, nil), nil
+	return policy.Check("", text, inv, nil), nil
 }
 
 // refusalOf is the answer to a write that the engine's report refuses; nil where it accepts. A section that the engine

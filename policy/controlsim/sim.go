@@ -16,8 +16,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/tailmesh/terraform-provider-tailmesh/policy"
 )
 
 // What a simulator starts with where Options say nothing. None of it is a secret.
@@ -59,7 +57,6 @@ type Sim struct {
 	tokenLife      time.Duration
 	revokedKeyLife time.Duration
 	mux            *http.ServeMux
-	check          func(file string, src []byte, inv *policy.Inventory, reqs []policy.Requirement) *policy.Report
 
 	mu     sync.Mutex
 	state  *state
@@ -76,7 +73,6 @@ func New(opts Options) (*Sim, error) {
 		credentials:    opts.Credentials,
 		tokenLife:      cmp.Or(opts.TokenLife, time.Hour),
 		revokedKeyLife: cmp.Or(opts.RevokedKeyLife, time.Hour),
-		check:          policy.Check,
 		tokens:         map[string]*caller{},
 	}
 	if s.credentials == nil {

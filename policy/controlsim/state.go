@@ -62,7 +62,7 @@ func newState(opts Options) (*state, error) {
 		Users   []*User    `json:"users"`
 	}
 	if err := json.Unmarshal(text, &inv); err != nil {
-		return nil, fmt.Errorf("inventory: %w", err)
+		return nil, fmt.Errorf("inventory: %w", located(text, err))
 	}
 	if inv.Devices == nil {
 		return nil, errors.New(`inventory: no key "devices"; want {"devices":[…],"users":[…]} as the API's lists give them`)
@@ -83,6 +83,23 @@ func newState(opts Options) (*state, error) {
 		}
 	}
 	return st, nil
+}
+
+// located puts line and column in front of a JSON error, which knows but an offset.
+func located(text []byte, err error) error {
+	offset := int64(-1)
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		offset = syntax.Offset
+	} else if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		offset = wrong.Offset
+	}
+	if offset < 0 || offset > int64(len(text)) {
+		return err
+	}
+	before := text[:offset]
+	line := 1 + bytes.Count(before, []byte("\n"))
+	column := max(1, len(before)-bytes.LastIndexByte(before, '\n')-1)
+	return fmt.Errorf("line %d, column %d: %w", line, column, err)
 }
 
 // loadState reads the state file; nil where there is none yet.
@@ -106,7 +123,7 @@ func loadState(file string) (*state, error) {
 	}
 	switch {
 	case err != nil:
-		err = fmt.Errorf("not a simulator's state: %w", err)
+		err = fmt.Errorf("not a simulator's state: %w", located(text, err))
 	case st.Version != stateVersion:
 		err = fmt.Errorf("version %d; this program writes and reads version %d", st.Version, stateVersion)
 	case st.Tailnet == "" || st.Policy.HuJSON == "":

@@ -95,7 +95,7 @@ func TestPolicy(t *testing.T) {
 	if !client.IsPreconditionFailed(err) {
 		t.Errorf("second first write: %v", err)
 	}
-	next, err := c.SetPolicy(ctx, strings.Replace(nodePolicy, "443", "80", 1), saved.ETag)
+	next, err := c.SetPolicy(ctx, strings.Replace(nodePolicy, "443", "80", 1), "W/"+saved.ETag)
 	if err != nil || next.ETag == saved.ETag {
 		t.Errorf("write with the tag: %+v %v", next, err)
 	}

@@ -54,7 +54,8 @@ func (c *Client) SetPolicy(ctx context.Context, text, ifMatch string) (Policy, e
 	header := http.Header{"Content-Type": {"application/hujson"}, "Accept": {"application/hujson"}}
 	if ifMatch != "" {
 		op.replay = writing
-		header.Set("If-Match", `"`+strings.Trim(ifMatch, `"`)+`"`)
+		// A proxy that compresses may have made the tag a weak one; the service knows only the strong form.
+		header.Set("If-Match", `"`+strings.Trim(strings.TrimPrefix(ifMatch, "W/"), `"`)+`"`)
 	}
 	res, saved, err := c.request(ctx, op, http.MethodPost, c.tailnetURL("acl"), header, text)
 	if err != nil {
