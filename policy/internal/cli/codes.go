@@ -9,8 +9,242 @@ type page struct {
 	fix     string // what to do
 }
 
-// pages has a page for every code that the engine uses.
+// pages has a page for every code that the engine uses, by subject.
 func pages() []page {
-	return []page{
+	var out []page
+	for _, subject := range [][]page{textPages(), namePages(), rulePages(), sshPages(), promisePages()} {
+		out = append(out, subject...)
 	}
+	return out
+}
+
+// textPages are about the text itself, before it means anything.
+func textPages() []page {
+	return []page{
+		{
+			code: "syntax", title: "the text is not HuJSON",
+			trigger: "The text cannot be read as JSON with comments and trailing commas: a comma or a quote is missing,\n" +
+				"or the file is something else.",
+			why: "Nothing else can be said of the policy. The control plane refuses it with the same message.",
+			fix: "Look at the caret, and at the end of the line before it, where a comma is often missing.",
+		},
+		{
+			code: "unclosed", title: "a bracket or brace is never closed",
+			trigger: "The text ends while an object or a list is still open.",
+			why:     "The control plane refuses the text; half a file may have been copied.",
+			fix:     "Close what is marked, in reverse order. See whether the end of the file is missing.",
+		},
+		{
+			code: "wrong-type", title: "a value of the wrong kind",
+			trigger: "A string stands where a list belongs, a list where an object belongs, and so on:\n" +
+				"\"src\": \"tag:web\" instead of \"src\": [\"tag:web\"].",
+			why: "The control plane refuses the text and does not guess what was meant.",
+			fix: "Write the kind of value that the message asks for.",
+		},
+		{
+			code: "unknown-section", title: "a top-level key that no policy has",
+			trigger: "A key of the outermost object is no section of a policy file: \"grant\" instead of \"grants\".",
+			why:     "Whatever stands below it has no effect, or the control plane refuses the text.",
+			fix:     "Mend the spelling. Remove what belongs to another tool.",
+		},
+		{
+			code: "unknown-field", title: "a key that does not exist there",
+			trigger: "An entry has a key that entries of its section do not have. Often an entry of acls was pasted\n" +
+				"into grants, or the other way round: acls have action, proto and dst with ports; grants have ip,\n" +
+				"app and via.",
+			why: "The control plane refuses the text: a key without effect could be a restriction that was meant.",
+			fix: "Mend the spelling, or write the entry in the form of the section it stands in.",
+		},
+		{
+			code: "duplicate-key", title: "a key given twice",
+			trigger: "One object has the same key twice, or a key and its older name (src and users, dst and ports).",
+			why:     "Only one of the two can have an effect, and readers disagree about which.",
+			fix:     "Join the two values into one, or remove one of them.",
+		},
+	}
+}
+
+// namePages are about names: what they may look like, and names that nothing defines.
+func namePages() []page {
+	return []page{
+		{
+			code: "bad-name", title: "a name that is not of the form of its section",
+			trigger: "A group does not start with group:, a tag not with tag: and then a letter, a posture not with\n" +
+				"posture:, an ipset not with ipset:, or the name of a host contains @.",
+			why: "The prefix is what tells the kinds of names apart in src and dst.",
+			fix: "Rename it where it is defined and everywhere it is used.",
+		},
+		{
+			code: "unknown-tag", title: "a tag that tagOwners does not have",
+			trigger: "A rule, a test or a node attribute names a tag that is not a key of tagOwners.",
+			why:     "No device can carry such a tag, so the rule could never match. The control plane refuses the policy.",
+			fix:     "Mend the spelling, or add the tag to tagOwners: \"tag:name\": [] lets only admins assign it.",
+		},
+		{
+			code: "unknown-group", title: "a group that groups does not have",
+			trigger: "A rule names group:x, which is not a key of groups. Groups that an identity provider synchronizes\n" +
+				"have a domain in their name (group:eng@example.com) and are not listed there.",
+			why: "The rule admits nobody.",
+			fix: "Mend the spelling, or define the group.",
+		},
+		{
+			code: "unknown-host", title: "a name that is neither a host nor anything else",
+			trigger: "A selector has no prefix, no @ and is no address, so it must be a name from hosts, and is not there.",
+			why:     "The control plane cannot tell which address is meant. Names of devices are not selectors.",
+			fix:     "Add the name to hosts with its address, or use a tag of the device.",
+		},
+		{
+			code: "unknown-user", title: "a user that the tailnet does not have",
+			trigger: "A login name is not among the users of the inventory.",
+			why:     "Who is not a user has no devices, so what names the user has no effect.",
+			fix:     "Mend the spelling, invite the user, or remove the name.",
+		},
+		{
+			code: "unknown-autogroup", title: "an autogroup that does not exist",
+			trigger: "The name after autogroup: is none that Tailscale defines.",
+			why:     "Autogroups are built in; a policy cannot add one.",
+			fix:     "Use one that exists, such as autogroup:member, autogroup:tagged or autogroup:self.",
+		},
+		{
+			code: "unknown-ipset", title: "an ipset that ipsets does not have",
+			trigger: "A rule or another ipset names ipset:x, which is not a key of ipsets.",
+			why:     "The set has no addresses, so the rule means nothing.",
+			fix:     "Mend the spelling, or define the set.",
+		},
+		{
+			code: "unknown-posture", title: "a posture that postures does not have",
+			trigger: "srcPosture or defaultSrcPosture names posture:x, which is not a key of postures.",
+			why:     "A condition that cannot be judged admits no device.",
+			fix:     "Mend the spelling, or define the posture.",
+		},
+		{
+			code: "foreign-domain", title: "a domain that is not the tailnet's",
+			trigger: "user:*@domain or localpart:*@domain names a domain that no user of the tailnet has. The comparison\n" +
+				"is exact: capital letters count.",
+			why: "Anybody can own another domain; the control plane refuses to give its users a meaning here.",
+			fix: "Use a domain of the tailnet's own login names.",
+		},
+		{
+			code: "recursive-group", title: "a group inside of a group",
+			trigger: "A member of a group starts with group:.",
+			why:     "Groups hold users only. The control plane refuses the policy.",
+			fix:     "List the users of the inner group, or name both groups in the rule.",
+		},
+		{
+			code: "ipset-cycle", title: "an ipset that contains itself",
+			trigger: "An ipset names another one that, directly or through more of them, names the first.",
+			why:     "Its addresses would have no end.",
+			fix:     "Take the addresses that both need into a third set.",
+		},
+		{
+			code: "bad-address", title: "neither an address nor a CIDR",
+			trigger: "A value in hosts, a route in autoApprovers or the target of a node attribute does not parse.",
+			why:     "The control plane refuses the policy.",
+			fix:     "Write an IPv4 or IPv6 address, or a network such as 10.0.0.0/16.",
+		},
+		{
+			code: "bad-ipset", title: "something that cannot be part of an ipset",
+			trigger: "An entry of an ipset is neither an address, a CIDR, a range, a host nor another ipset, with add or\n" +
+				"remove in front or alone.",
+			why: "Sets hold addresses. Tags, users and groups stand for devices, whose addresses change.",
+			fix: "Name addresses, or name the tag or group in the rule itself.",
+		},
+		{
+			code: "bad-posture", title: "a posture condition that cannot be read",
+			trigger: "An entry of a posture is not \"attribute operator value\", such as node:os == 'linux'.",
+			why:     "A condition that cannot be judged admits no device.",
+			fix:     "Use one of ==, !=, <, <=, >, >=, IN, NOT IN, IS SET, NOT SET, and quotes around text.",
+		},
+	}
+}
+
+// rulePages are about acls and grants.
+func rulePages() []page {
+	return []page{
+		{
+			code: "bad-action", title: "an action that the section does not have",
+			trigger: "The action of an acl is not accept, or that of an ssh rule neither accept nor check. Case counts.",
+			why:     "There are no deny rules: what no rule accepts is denied.",
+			fix:     "To take access away, narrow the rule that gives it.",
+		},
+		{
+			code: "bad-selector", title: "a selector that cannot stand on that side",
+			trigger: "autogroup:self or autogroup:internet is used as src, autogroup:danger-all as dst, and so on.",
+			why:     "The control plane refuses the policy.",
+			fix:     "Move the selector to the other side, or name who is meant.",
+		},
+		{
+			code: "bad-self", title: "autogroup:self with a source that has no own devices",
+			trigger: "The dst is autogroup:self and a src is a tag, an address, a host, or in a grant *.",
+			why: "autogroup:self means \"the devices of the user who asks\"; a tagged device or an address has no user.\n" +
+				"One such src spoils the whole rule.",
+			fix: "Use users, groups or autogroup:member as src, and a rule of its own for the rest.",
+		},
+		{
+			code: "bad-proto", title: "a protocol that does not exist",
+			trigger: "proto is neither a name that Tailscale knows nor a number from 1 to 255.",
+			why:     "The control plane refuses the policy.",
+			fix:     "Use a name such as tcp, udp, icmp, ip-in-ip or gre, or the protocol's number as a string.",
+		},
+		{
+			code: "bad-ports", title: "ports that cannot be read",
+			trigger: "A port is no number, is 0 or above 65535, a range runs backwards, or the dst of an acl has no ports.",
+			why:     "The control plane refuses the policy.",
+			fix:     "Write 22, 80-443, 22,80,443 (in acls) or * for all.",
+		},
+		{
+			code: "port-not-protocol", title: "a port where a protocol was probably meant",
+			trigger: "An entry of a grant's ip has no colon: \"icmp\", or \"4\". Without a colon it is a port of tcp and udp.",
+			why: "\"icmp\" is refused. \"4\" is accepted and opens port 4, not IP protocol 4: the traffic that was meant\n" +
+				"stays blocked, silently.",
+			fix: "Write the protocol, a colon and *: \"icmp:*\", \"ip-in-ip:*\".",
+		},
+		{
+			code: "port-on-portless", title: "a port for a protocol that has none",
+			trigger: "A rule for a protocol other than tcp, udp and sctp names a port.",
+			why:     "Packets of such a protocol carry no port, so the rule could never match.",
+			fix:     "Write * for the ports.",
+		},
+		{
+			code: "empty-grant", title: "a grant that grants nothing",
+			trigger: "A grant has neither ip nor app, or both are empty.",
+			why:     "The control plane refuses the policy.",
+			fix:     "Add \"ip\" with what may pass, [\"*\"] for all of tcp, udp and icmp, or remove the grant.",
+		},
+		{
+			code: "whole-internet", title: "a default route as destination",
+			trigger: "The dst of a grant is 0.0.0.0/0 or ::/0.",
+			why:     "It could mean every device or the internet through an exit node. The control plane refuses it.",
+			fix:     "Use * for every device and subnet, or autogroup:internet for exit nodes.",
+		},
+		{
+			code: "app-internet", title: "an application capability for the internet",
+			trigger: "A grant has app and the dst autogroup:internet.",
+			why:     "Capabilities are read by the device that is reached; on the internet nobody reads them.",
+			fix:     "Give the app part a grant of its own, with devices as dst.",
+		},
+		{
+			code: "bad-capability", title: "the name of a capability that cannot be granted",
+			trigger: "A key of app is not domain/path, has a scheme such as https://, or is one of tailscale.com's own\n" +
+				"that a policy may not grant.",
+			why: "The control plane refuses the policy.",
+			fix: "Use a domain of yours, or one of the capabilities that Tailscale documents for grants.",
+		},
+		{
+			code: "bad-via", title: "via that is not a tag",
+			trigger: "An entry of via is something else than a tag.",
+			why:     "via names the routers that traffic goes through, and routers are known by their tags.",
+			fix:     "Give the routers a tag and name it.",
+		},
+	}
+}
+
+// sshPages are about ssh and node attributes.
+func sshPages() []page {
+	return []page{}
+}
+
+// promisePages are about what the policy or its user promised: tests and requirements.
+func promisePages() []page {
+	return []page{}
 }

@@ -26,7 +26,8 @@ func TestScript(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits,
+			"exits":  exits,
+			"binary": binary,
 		},
 	})
 }
@@ -49,4 +50,17 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
 	}
+}
+
+// binary writes a file of bytes that are no text, escape sequences among them.
+func binary(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: binary FILE")
+	}
+	var bytes []byte
+	for i := range 2048 {
+		bytes = append(bytes, byte(i*7+i/256))
+	}
+	bytes = append(bytes, "\x1b[2J"...)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), bytes, 0o600))
 }
