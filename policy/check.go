@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"cmp"
 	"net/http"
+	"slices"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
 )
@@ -27,21 +29,44 @@ type Report struct {
 func Check(file string, src []byte, inv *Inventory, reqs []Requirement) *Report {
 	r := &Report{Status: http.StatusBadRequest}
 	p, diags := Parse(file, src)
-	r.Policy, r.Diagnostics = p, diags
-	for _, d := range diags {
-		if d.Severity == diag.Error {
-			r.Message = d.Message
-			return r
-		}
+	r.Policy = p
+	if i := slices.IndexFunc(diags, func(d diag.Diagnostic) bool { return d.Severity == diag.Error }); i >= 0 {
+		r.Message = diags[i].Message
 	}
-	v := newValidator(file, p, newIndex(inv))
-	v.run()
-	r.Diagnostics = append(r.Diagnostics, v.diags...)
-	if v.message != "" {
-		r.Status, r.Message = v.status, v.message
+	if p == nil {
+		r.finish(diags)
 		return r
 	}
-	r.Compiled = compile(p, v)
-	r.Accepted, r.Status = true, http.StatusOK
+	v := newValidator(file, p, newIndex(inv))
+	v.diags = diags
+	v.message, v.status = r.Message, r.Status
+	v.run()
+	if v.message == "" {
+		r.Compiled = compile(p, v)
+		r.Tests = r.Compiled.evalTests()
+		r.SSHTests = r.Compiled.evalSSHTests()
+		for _, t := range r.Tests {
+			v.reportTest(t, "test")
+		}
+		for _, t := range r.SSHTests {
+			v.reportTest(t, "ssh test")
+		}
+	}
+	r.Message, r.Status = v.message, v.status
+	if r.Message == "" {
+		r.Accepted, r.Status = true, http.StatusOK
+	}
+	r.finish(v.diags)
 	return r
+}
+
+// finish sorts the findings and drops those that say the same of the same place.
+func (r *Report) finish(diags diag.List) {
+	slices.SortStableFunc(diags, func(a, b diag.Diagnostic) int {
+		return cmp.Or(cmp.Compare(a.Range.Start.Offset, b.Range.Start.Offset), cmp.Compare(a.Severity, b.Severity),
+			cmp.Compare(a.Code, b.Code), cmp.Compare(a.Message, b.Message))
+	})
+	r.Diagnostics = slices.CompactFunc(diags, func(a, b diag.Diagnostic) bool {
+		return a.Range == b.Range && a.Code == b.Code && a.Message == b.Message
+	})
 }

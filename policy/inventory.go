@@ -105,8 +105,15 @@ type device struct {
 	owner  string // login name, empty for a tagged or shared-in device
 }
 
-// tagged reports whether the device acts as its tags and has no user.
-func (d *device) tagged() bool { return len(d.Tags) > 0 }
+// tagged reports whether the device acts as its tags and has no user. The tags of a shared-in device are not ours.
+func (d *device) tagged() bool { return len(d.Tags) > 0 && !d.IsExternal }
+
+func (d *device) tags() []string {
+	if d.IsExternal {
+		return nil
+	}
+	return d.Tags
+}
 
 // index holds an inventory's devices in an order of its own, so that nothing depends on the order of a list, and finds
 // them by what selectors name. Devices that are not authorized are left out: no peer knows them. A nil Inventory gives
@@ -159,7 +166,7 @@ func newIndex(inv *Inventory) *index {
 			d.key = cmp.Or(d.NodeID, d.ID, d.Name)
 		}
 		x.byKey[d.key] = d
-		for _, t := range d.Tags {
+		for _, t := range d.tags() {
 			if l := x.byTag[t]; len(l) == 0 || l[len(l)-1] != d {
 				x.byTag[t] = append(x.byTag[t], d)
 			}

@@ -1,7 +1,10 @@
 package policy
 
 import (
-	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
 )
@@ -14,7 +17,371 @@ type Decision struct {
 	Missing []string
 }
 
-// Can judges one flow. src and dst are selectors or host names, proto as in an acl (empty: tcp), port 0 for protocols without.
+// endpoint is one end of a flow: a device with one of its addresses, an address that is no device's, or, where no
+// device bears it, a name alone.
+type endpoint struct {
+	dev   *device
+	addr  netip.Addr
+	name  selector // of an endpoint without device and address
+	exact bool     // addr alone counts among literals
+	attrs map[string]string // posture attributes that a test gives; nil: those of the device
+}
+
+func (e endpoint) named() bool { return e.dev == nil && !e.addr.IsValid() }
+
+// match says whether a selector covers an endpoint. Undecided means that the inventory does not tell.
+func (r *resolved) match(c *Compiled, e endpoint) Verdict {
+	switch {
+	case r.any:
+		return Pass
+	case e.dev != nil && r.hasDevice(e.dev):
+		return Pass
+	case r.set != nil && e.addr.IsValid():
+		if r.set.Contains(e.addr) {
+			return Pass
+		}
+	case r.set != nil && e.dev != nil && !e.exact:
+		if slices.ContainsFunc(e.dev.addrs, r.set.Contains) {
+			return Pass
+		}
+	case r.internet && e.addr.IsValid() && c.r.internet.Contains(e.addr):
+		return Pass
+	case e.named() && c.covers(r.sel, e.name):
+		return Pass
+	}
+	if r.missing != "" || e.named() && !c.x.known && r.set != nil {
+		return Undecided
+	}
+	return Fail
+}
+
+// covers reports whether a selector covers everybody who bears a name, by the policy's text alone.
+func (c *Compiled) covers(s, name selector) bool {
+	if s.name == name.name {
+		return true
+	}
+	user := name.kind == selUser
+	switch s.kind {
+	case selDomain:
+		return user && loginDomain(name.name) == s.name
+	case selGroup:
+		g := c.v.groups[s.name]
+		return g != nil && slices.ContainsFunc(g.Members.Items, func(m String) bool { return c.covers(parseSelector(m.Value), name) })
+	case selAutogroup:
+		switch s.name {
+		case agMember:
+			return user || name.kind == selGroup || name.kind == selDomain
+		case agTagged:
+			return name.kind == selTag
+		}
+		if roles, ok := roleAutogroups(s.name); ok && user {
+			u := c.x.login[name.name]
+			return u != nil && slices.Contains(roles, strings.ToLower(u.Role))
+		}
+	}
+	return false
+}
+
+// has says whether an endpoint is among the sources.
+func (s *srcSet) has(c *Compiled, e endpoint) Verdict {
+	v, _ := s.judge(c, e)
+	return v
+}
+
+// judge is has, with what was missing where it is Undecided.
+func (s *srcSet) judge(c *Compiled, e endpoint) (Verdict, []string) {
+	best := Fail
+	var missing []string
+	for _, r := range s.parts {
+		v := r.match(c, e)
+		if r.any && r.sel.kind == selAny && e.dev == nil && e.addr.IsValid() && !c.r.wildSet.Contains(e.addr) {
+			v = Fail
+		}
+		if v == Pass {
+			best = Pass
+			break
+		}
+		if v == Undecided {
+			best = Undecided
+			missing = append(missing, orInventory(r.missing))
+		}
+	}
+	if best == Fail || s.posture == nil {
+		if best == Pass {
+			missing = nil
+		}
+		return best, missing
+	}
+	if e.dev == nil && !e.named() {
+		return Fail, nil
+	}
+	attrs, closed := e.attrs, e.attrs != nil
+	if e.dev != nil && !closed {
+		attrs = postureAttrs(e.dev)
+	}
+	v, lacks := s.posture.holds(attrs, closed)
+	switch {
+	case v == Fail:
+		return Fail, nil
+	case v == Undecided || best == Undecided:
+		return Undecided, append(missing, lacks...)
+	}
+	return Pass, nil
+}
+
+func orInventory(missing string) string {
+	if missing == "" {
+		return "an inventory of devices"
+	}
+	return missing
+}
+
+// flow is what a rule is asked about besides the two ends. Proto 0 is "tcp or udp".
+type flow struct {
+	proto int
+	ports PortRange
+}
+
+// admits reports whether a rule lets a protocol pass to one of its destinations, as the nodes' own filter does: a
+// protocol without ports passes only where the rule lists it and covers all ports, and icmp wherever anything passes.
+func (r *rule) admits(f flow, ports []PortRange) bool {
+	if f.proto == protoICMP || f.proto == protoICMPv6 {
+		return len(ports) > 0
+	}
+	if !r.lists(f.proto) {
+		return false
+	}
+	if !hasPorts(f.proto) {
+		return slices.ContainsFunc(ports, PortRange.isAll)
+	}
+	return coversPorts(ports, f.ports)
+}
+
+func (r *rule) lists(proto int) bool {
+	switch {
+	case proto == 0:
+		return r.lists(protoTCP) || r.lists(protoUDP)
+	case r.proto == nil:
+		return isDefaultProto(proto)
+	}
+	return slices.Contains(r.proto, proto)
+}
+
+// coversPorts reports whether ports together hold all of want.
+func coversPorts(ports []PortRange, want PortRange) bool {
+	next := int(want.First)
+	for next <= int(want.Last) {
+		reached := next
+		for _, p := range ports {
+			if p.contains(next) {
+				reached = max(reached, int(p.Last)+1)
+			}
+		}
+		if reached == next {
+			return false
+		}
+		next = reached
+	}
+	return true
+}
+
+// outcome is a decision with the rule itself.
+type outcome struct {
+	verdict Verdict
+	rule    *rule
+	missing []string
+}
+
+// judge decides a flow between two endpoints of the same address family. The first rule that surely admits it decides;
+// without one, rules that might are what makes it Undecided.
+func (c *Compiled) judge(src, dst endpoint, f flow, candidates []posting) outcome {
+	out := outcome{verdict: Fail}
+	for i := 0; i < len(candidates); {
+		r := candidates[i].rule
+		// All destinations of one rule that hold dst count together: their ports add up.
+		var sure, maybe []PortRange
+		var lacks []string
+		for ; i < len(candidates) && candidates[i].rule == r; i++ {
+			if r.selfPorts != nil {
+				switch sameOwner(src, dst) {
+				case Pass:
+					sure = r.selfPorts
+				case Undecided:
+					maybe, lacks = r.selfPorts, append(lacks, "an inventory of devices")
+				}
+				continue
+			}
+			if r.isVia && dst.dev != nil {
+				continue // via opens what lies behind a router, not the router
+			}
+			d := r.dsts[candidates[i].part]
+			switch d.to.match(c, dst) {
+			case Pass:
+				sure = append(sure, d.ports...)
+			case Undecided:
+				maybe, lacks = append(maybe, d.ports...), append(lacks, orInventory(d.to.missing))
+			}
+		}
+		verdict := Fail
+		if r.admits(f, sure) {
+			verdict = Pass
+		} else if len(maybe) > 0 && r.admits(f, append(maybe, sure...)) {
+			verdict = Undecided
+		}
+		if verdict == Fail {
+			continue
+		}
+		srcVerdict, srcLacks := r.src.judge(c, src)
+		switch {
+		case srcVerdict == Fail:
+		case srcVerdict == Pass && verdict == Pass:
+			return outcome{verdict: Pass, rule: r}
+		default:
+			if verdict == Undecided {
+				out.missing = append(out.missing, lacks...)
+			}
+			out.missing = append(out.missing, srcLacks...)
+			if out.rule == nil {
+				out.verdict, out.rule = Undecided, r
+			}
+		}
+	}
+	slices.Sort(out.missing)
+	out.missing = slices.Compact(out.missing)
+	return out
+}
+
+func sameOwner(src, dst endpoint) Verdict {
+	owner := func(e endpoint) string {
+		switch {
+		case e.dev != nil:
+			return e.dev.owner
+		case e.named() && e.name.kind == selUser:
+			return e.name.name
+		}
+		return ""
+	}
+	if a := owner(src); a != "" && a == owner(dst) {
+		return Pass
+	}
+	return Fail
+}
+
+// endpoints expands a selector or the name of a device to what a flow can start or end at. wide reports a selector that
+// stands for more addresses than can be listed.
+func (c *Compiled) endpoints(text string) (list []endpoint, missing string, err error) {
+	sel := parseSelector(text)
+	if sel.kind == selHost && c.v.hosts[sel.name] == nil {
+		if d := c.x.find(text); d != nil {
+			return deviceEndpoints([]*device{d}), "", nil
+		}
+		return nil, "", fmt.Errorf("unknown user or host: %q", text)
+	}
+	if _, ok := c.v.known(text); !ok {
+		if d := c.x.find(text); d != nil {
+			return deviceEndpoints([]*device{d}), "", nil
+		}
+		return nil, "", fmt.Errorf("%s not found: %q", sel.kindName(), text)
+	}
+	r := c.resolveLocked(text)
+	switch {
+	case r.any:
+		return deviceEndpoints(c.x.devices), "", nil
+	case r.self, r.internet:
+		return nil, "", fmt.Errorf("%q cannot be one end of a flow", text)
+	case len(r.literals) > 0:
+		for _, rg := range r.literals {
+			if rg.From() != rg.To() {
+				return nil, "", fmt.Errorf("%q is more than one address", text)
+			}
+			list = append(list, endpoint{dev: c.x.byAddr[rg.From()], addr: rg.From(), exact: true})
+		}
+		return list, "", nil
+	case r.sel.kind == selGroup && r.missing != "":
+		return []endpoint{{name: sel}}, r.missing, nil
+	}
+	if sel.kind == selUser && c.x.known && len(c.x.users) > 0 && !c.x.knowsUser(sel.name) {
+		return nil, "", fmt.Errorf("user not found: %q", text)
+	}
+	if len(r.devices) == 0 {
+		return []endpoint{{name: sel}}, "", nil
+	}
+	return deviceEndpoints(r.devices), "", nil
+}
+
+// resolveLocked resolves a selector that no rule need name.
+func (c *Compiled) resolveLocked(text string) *resolved {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.r.resolve(text)
+}
+
+func deviceEndpoints(devices []*device) []endpoint {
+	out := make([]endpoint, 0, 2*len(devices))
+	for _, d := range devices {
+		for _, a := range d.addrs {
+			out = append(out, endpoint{dev: d, addr: a})
+		}
+	}
+	return out
+}
+
+func (s selector) kindName() string {
+	switch s.kind {
+	case selTag:
+		return "tag"
+	case selGroup:
+		return "group"
+	case selAutogroup:
+		return "autogroup"
+	case selIPSet:
+		return "ipset"
+	case selUser:
+		return "user"
+	}
+	return "host"
+}
+
+// Can judges one flow. src and dst are selectors or host names, proto as in an acl (empty: tcp), port 0 for protocols
+// without. Where src or dst stand for several devices, every pair must be admitted.
 func (c *Compiled) Can(src, dst, proto string, port int) (Decision, error) {
-	return Decision{}, errors.New("not built yet")
+	if proto == "" {
+		proto = "tcp"
+	}
+	n, err := parseProto(proto)
+	if err != nil {
+		return Decision{}, err
+	}
+	f := flow{proto: n, ports: allPorts()}
+	switch {
+	case hasPorts(n) && (port < 1 || port > 65535):
+		return Decision{}, fmt.Errorf("port %d: %s needs a port from 1 to 65535", port, proto)
+	case !hasPorts(n) && port != 0:
+		return Decision{}, fmt.Errorf("port %d: %s has no ports, use 0", port, proto)
+	case hasPorts(n):
+		f.ports = PortRange{First: uint16(port), Last: uint16(port)}
+	}
+	from, missing, err := c.endpoints(src)
+	if err != nil {
+		return Decision{}, fmt.Errorf("src: %w", err)
+	}
+	to, missing2, err := c.endpoints(dst)
+	if err != nil {
+		return Decision{}, fmt.Errorf("dst: %w", err)
+	}
+	res := c.between(from, to, f)
+	d := Decision{Verdict: res.verdict()}
+	if d.Verdict == Undecided {
+		d.Missing = res.missing
+	}
+	if d.Verdict == Fail && (missing != "" || missing2 != "") {
+		// Whoever else the name stands for might be admitted, but somebody is not: that is an answer only where the
+		// name is known.
+		d.Verdict = Undecided
+		d.Missing = slices.DeleteFunc([]string{missing, missing2}, func(s string) bool { return s == "" })
+	}
+	if res.rule != nil {
+		d.Rule, d.Range = res.rule.node.Path, res.rule.node.Range
+	}
+	return d, nil
 }

@@ -1,7 +1,12 @@
 package policy
 
 import (
+	"fmt"
 	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/tailscale/hujson"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
 )
@@ -50,8 +55,21 @@ func newValidator(file string, p *Policy, x *index) *validator {
 	return v
 }
 
-// run checks every section.
+// run checks every section, those first that others refer to.
 func (v *validator) run() {
+	v.fieldsOfRules()
+	v.checkGroups()
+	v.checkHosts()
+	v.checkTagOwners()
+	v.checkIPSets()
+	v.checkPostures()
+	v.checkAutoApprovers()
+	for i := range v.p.ACLs {
+		v.acl(&v.p.ACLs[i])
+	}
+	for i := range v.p.Grants {
+		v.grant(&v.p.Grants[i])
+	}
 	v.ssh()
 	v.nodeAttrs()
 	v.sshTests()
@@ -72,4 +90,280 @@ func (v *validator) report(sev diag.Severity, code string, n Node, message, labe
 		Severity: sev, Code: code, Message: message, File: v.file, Path: n.Path, Range: n.Range, Label: label,
 	})
 	return &v.diags[len(v.diags)-1]
+}
+
+// quote writes s as a JSON string.
+func quote(s string) string { return string(hujson.String(s)) }
+
+// replace is the edit that puts text, quoted, in the place of a string.
+func replace(s String, text string) diag.Edit { return diag.Edit{Range: s.Range, NewText: quote(text)} }
+
+// definitions are names of one kind with the place that defines each.
+type definitions map[string]diag.Range
+
+func (v *validator) tagNames() definitions {
+	out := make(definitions, len(v.p.TagOwners))
+	for _, t := range v.p.TagOwners {
+		out[t.Name.Value] = t.Name.Range
+	}
+	return out
+}
+
+func (v *validator) groupNames() definitions {
+	out := make(definitions, len(v.p.Groups))
+	for _, g := range v.p.Groups {
+		out[g.Name.Value] = g.Name.Range
+	}
+	return out
+}
+
+func (v *validator) hostNames() definitions {
+	out := make(definitions, len(v.p.Hosts))
+	for _, h := range v.p.Hosts {
+		out[h.Name.Value] = h.Name.Range
+	}
+	return out
+}
+
+func (v *validator) ipsetNames() definitions {
+	out := make(definitions, len(v.p.IPSets))
+	for _, s := range v.p.IPSets {
+		out[s.Name.Value] = s.Name.Range
+	}
+	return out
+}
+
+// suggest adds to d the known name that is nearest to name. at is the string to mend and put makes its new value of the
+// right name.
+func suggest(d *diag.Diagnostic, name string, known definitions, at String, put func(string) string) {
+	names := make([]string, 0, len(known))
+	for n := range known {
+		names = append(names, n)
+	}
+	near := nearest(name, names)
+	if near == "" {
+		return
+	}
+	if r := known[near]; !r.IsZero() {
+		d.Related = append(d.Related, diag.Related{Message: "similar name defined here", Range: r})
+	}
+	d.Help = append(d.Help, diag.Help{Message: fmt.Sprintf("did you mean %q?", near), Edits: []diag.Edit{replace(at, put(near))}})
+}
+
+func same(s string) string { return s }
+
+// checkGroups finds groups in groups. Of several the control plane names the last.
+func (v *validator) checkGroups() {
+	var nested []func()
+	for _, g := range v.p.Groups {
+		if !strings.HasPrefix(g.Name.Value, "group:") {
+			v.refuse("bad-name", g.Name.Node, fmt.Sprintf("groups[%q]: group names must start with 'group:'", g.Name.Value), "no group name")
+		}
+		for _, m := range g.Members.Items {
+			if strings.HasPrefix(m.Value, "group:") {
+				nested = append(nested, func() {
+					v.refuse("recursive-group", m.Node, fmt.Sprintf("groups[%q]: %q: group members cannot be recursive", g.Name.Value, m.Value),
+						"a group cannot hold a group").Help = []diag.Help{{Message: "list the members of " + m.Value + " instead"}}
+				})
+				break
+			}
+			if v.x.known && len(v.x.users) > 0 && strings.Contains(m.Value, "@") && !strings.HasPrefix(m.Value, "user:*@") && !v.x.knowsUser(m.Value) {
+				v.report(diag.Warning, "unknown-user", m.Node, fmt.Sprintf("groups[%q]: user not found: %q", g.Name.Value, m.Value), "not in the inventory")
+			}
+		}
+	}
+	for i := len(nested) - 1; i >= 0; i-- {
+		nested[i]()
+	}
+}
+
+func (v *validator) checkHosts() {
+	for _, h := range v.p.Hosts {
+		if strings.Contains(h.Name.Value, "@") {
+			v.refuse("bad-name", h.Name.Node, fmt.Sprintf("hosts[%q]: host names cannot contain '@'", h.Name.Value), "no host name")
+		}
+		if _, kind, ok := parseAddrs(h.Value.Value); !ok || kind == selRange {
+			v.refuse("bad-address", h.Value.Node, fmt.Sprintf("hosts[%q]: %q: invalid address", h.Name.Value, h.Value.Value), "want an address or a CIDR")
+		}
+	}
+}
+
+// checkTag says what is wrong with the form of a tag, in the words of tailscale.com/tailcfg.
+func checkTag(tag string) string {
+	name, ok := strings.CutPrefix(tag, "tag:")
+	switch {
+	case !ok:
+		return "tags must start with 'tag:'"
+	case name == "":
+		return "tag names must not be empty"
+	case !isAlpha(name[0]):
+		return "tag names must start with a letter, after 'tag:'"
+	}
+	for i := range len(name) {
+		if c := name[i]; !isAlpha(c) && (c < '0' || c > '9') && c != '-' {
+			return "tag names can only contain numbers, letters, or dashes"
+		}
+	}
+	return ""
+}
+
+func isAlpha(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
+
+func (v *validator) checkTagOwners() {
+	for _, t := range v.p.TagOwners {
+		if wrong := checkTag(t.Name.Value); wrong != "" {
+			v.refuse("bad-name", t.Name.Node, fmt.Sprintf("tagOwners[%q]: %s", t.Name.Value, wrong), "no tag name")
+		}
+		for _, o := range t.Owners.Items {
+			v.principal(o, fmt.Sprintf("tagOwners[%q]: ", t.Name.Value))
+		}
+	}
+}
+
+// principal checks a name for somebody outside of src and dst: an owner of a tag, an approver.
+func (v *validator) principal(s String, prefix string) {
+	switch sel := parseSelector(s.Value); {
+	case sel.kind == selTag && v.tagOwners[sel.name] == nil:
+		v.unknownTag(s, prefix+fmt.Sprintf("tag not found: %q", sel.name), sel.name, same)
+	case sel.kind == selGroup && v.groups[sel.name] == nil && !strings.Contains(sel.name, "@"):
+		v.unknownGroup(s, prefix+fmt.Sprintf("group not found: %q", sel.name), sel.name, same)
+	}
+}
+
+func (v *validator) unknownTag(s String, message, tag string, put func(string) string) *diag.Diagnostic {
+	d := v.refuse("unknown-tag", s.Node, message, "not in tagOwners")
+	suggest(d, tag, v.tagNames(), s, put)
+	return d
+}
+
+func (v *validator) unknownGroup(s String, message, group string, put func(string) string) *diag.Diagnostic {
+	d := v.refuse("unknown-group", s.Node, message, "not in groups")
+	suggest(d, group, v.groupNames(), s, put)
+	return d
+}
+
+func (v *validator) checkAutoApprovers() {
+	a := &v.p.AutoApprovers
+	for _, r := range a.Routes {
+		if _, err := netip.ParsePrefix(r.Name.Value); err != nil {
+			v.refuse("bad-address", r.Name.Node, fmt.Sprintf("autoApprovers.routes: %q: invalid address", r.Name.Value), "want a CIDR")
+		}
+		for _, w := range r.Who.Items {
+			v.principal(w, "autoApprovers: ")
+		}
+	}
+	for _, s := range a.Services {
+		for _, w := range s.Who.Items {
+			v.principal(w, "autoApprovers: ")
+		}
+	}
+	for _, w := range a.ExitNode.Items {
+		v.principal(w, "autoApprovers: ")
+	}
+}
+
+// ipsetEntry splits an entry of an ipset into what it does and its target.
+func ipsetEntry(text string) (remove bool, target string) {
+	if t, ok := strings.CutPrefix(text, "remove "); ok {
+		return true, strings.TrimSpace(t)
+	}
+	return false, strings.TrimSpace(strings.TrimPrefix(text, "add "))
+}
+
+func (v *validator) checkIPSets() {
+	for _, s := range v.p.IPSets {
+		if !strings.HasPrefix(s.Name.Value, "ipset:") {
+			v.refuse("bad-name", s.Name.Node, fmt.Sprintf("ipsets[%q]: ipset names must start with 'ipset:'", s.Name.Value), "no ipset name")
+		}
+		for _, e := range s.Entries.Items {
+			_, target := ipsetEntry(e.Value)
+			put := func(near string) string { return strings.Replace(e.Value, target, near, 1) }
+			prefix := fmt.Sprintf("ipsets[%q]: ", s.Name.Value)
+			switch sel := parseSelector(target); {
+			case sel.kind == selAddr, sel.kind == selCIDR, sel.kind == selRange, sel.name == agInternet:
+			case sel.kind == selHost && v.hosts[target] == nil:
+				suggest(v.refuse("unknown-host", e.Node, prefix+fmt.Sprintf("host not found: %q", target), "not in hosts"), target, v.hostNames(), e, put)
+			case sel.kind == selHost:
+			case sel.kind == selIPSet && v.ipsets[target] == nil:
+				suggest(v.refuse("unknown-ipset", e.Node, prefix+fmt.Sprintf("ipset not found: %q", target), "not in ipsets"), target, v.ipsetNames(), e, put)
+			case sel.kind == selIPSet:
+			default:
+				v.refuse("bad-ipset", e.Node, prefix+fmt.Sprintf("%q cannot be part of an ipset", target), "want an address, CIDR, range, host or ipset")
+			}
+		}
+	}
+	v.ipsetCycles()
+}
+
+// ipsetCycles reports each ipset that is part of itself, once for each cycle.
+func (v *validator) ipsetCycles() {
+	const open, done = 1, 2
+	state := make(map[string]int, len(v.ipsets))
+	type frame struct {
+		set  *IPSet
+		next int
+	}
+	for i := range v.p.IPSets {
+		if state[v.p.IPSets[i].Name.Value] != 0 {
+			continue
+		}
+		// A stack of our own: a chain of a hundred thousand sets must not be a recursion of that depth.
+		stack := []frame{{set: &v.p.IPSets[i]}}
+		state[v.p.IPSets[i].Name.Value] = open
+		for len(stack) > 0 {
+			f := &stack[len(stack)-1]
+			if f.next == len(f.set.Entries.Items) {
+				state[f.set.Name.Value] = done
+				stack = stack[:len(stack)-1]
+				continue
+			}
+			e := f.set.Entries.Items[f.next]
+			f.next++
+			_, target := ipsetEntry(e.Value)
+			sub := v.ipsets[target]
+			if sub == nil {
+				continue
+			}
+			switch state[target] {
+			case open:
+				v.refuse("ipset-cycle", e.Node, fmt.Sprintf("ipsets[%q]: %q is part of itself", f.set.Name.Value, target), "closes a cycle")
+			case 0:
+				state[target] = open
+				stack = append(stack, frame{set: sub})
+			}
+		}
+	}
+}
+
+func (v *validator) checkPostures() {
+	for _, p := range v.p.Postures {
+		if !strings.HasPrefix(p.Name.Value, "posture:") {
+			v.refuse("bad-name", p.Name.Node, fmt.Sprintf("postures[%q]: posture names must start with 'posture:'", p.Name.Value), "no posture name")
+		}
+		for _, a := range p.Assertions.Items {
+			if _, err := parseAssertion(a.Value); err != nil {
+				v.refuse("bad-posture", a.Node, fmt.Sprintf("postures[%q]: %v", p.Name.Value, err), "want \"attribute operator value\"")
+			}
+		}
+	}
+	v.postureNames(v.p.DefaultSrcPosture)
+}
+
+// postureNames checks references to postures. One may also be written out in place of a name.
+func (v *validator) postureNames(list Strings) {
+	for _, s := range list.Items {
+		if !strings.HasPrefix(s.Value, "posture:") {
+			if _, err := parseAssertion(s.Value); err == nil {
+				continue
+			}
+		}
+		if v.postures[s.Value] == nil {
+			d := v.refuse("unknown-posture", s.Node, fmt.Sprintf("posture not found: %q", s.Value), "not in postures")
+			known := definitions{}
+			for _, p := range v.p.Postures {
+				known[p.Name.Value] = p.Name.Range
+			}
+			suggest(d, s.Value, known, s, same)
+		}
+	}
 }

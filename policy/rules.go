@@ -1,0 +1,288 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
+)
+
+// acl checks an entry of acls.
+func (v *validator) acl(a *ACL) {
+	if a.Action.Value != "accept" {
+		at := a.Action.Node
+		if at.Range.IsZero() {
+			at = a.Node
+		}
+		d := v.refuse("bad-action", at, fmt.Sprintf("action=%q is not supported", a.Action.Value), "an acl can only accept")
+		d.Notes = []string{"what no rule accepts is denied"}
+	}
+	proto, err := parseProto(a.Proto.Value)
+	if err != nil {
+		d := v.refuse("bad-proto", a.Proto.Node, err.Error(), "no protocol of this name")
+		known := definitions{}
+		for name := range protocolNames() {
+			known[name] = diag.Range{}
+		}
+		suggest(d, a.Proto.Value, known, a.Proto, same)
+	}
+	for _, s := range a.Src.Items {
+		v.src(s)
+	}
+	self := false
+	for _, s := range a.Dst.Items {
+		self = v.aclDst(s, proto, a.Proto.Value) || self
+	}
+	if self {
+		v.selfSources(a.Src, true)
+	}
+	v.postureNames(a.SrcPosture)
+}
+
+// aclDst checks a "selector:ports" and reports whether it is autogroup:self.
+func (v *validator) aclDst(s String, proto int, protoText string) (self bool) {
+	host, portText, err := splitHostPort(s.Value)
+	var ports []PortRange
+	if err == nil {
+		ports, err = parsePorts(portText)
+	}
+	if err != nil {
+		d := v.refuse("bad-ports", s.Node, fmt.Sprintf("dst=%q: %v", s.Value, err), "want \"selector:ports\"")
+		if _, ok := v.known(s.Value); ok {
+			d.Help = []diag.Help{{Message: `an acl names the ports, "*" for all`, Edits: []diag.Edit{replace(s, s.Value+":*")}}}
+		}
+		return false
+	}
+	sel := parseSelector(host)
+	v.dst(s, sel, func(name string) string { return name + ":" + portText })
+	if !hasPorts(proto) && (len(ports) != 1 || !ports[0].isAll()) {
+		v.portless(s, protoText, host+":*")
+	}
+	return sel.name == agSelf
+}
+
+func (v *validator) portless(s String, proto, mended string) {
+	d := v.refuse("port-on-portless", s.Node, fmt.Sprintf("%q: protocol %q has no ports, use '*'", s.Value, proto), "has a port")
+	d.Help = []diag.Help{{Message: `name all ports: "*"`, Edits: []diag.Edit{replace(s, mended)}}}
+}
+
+// grant checks an entry of grants.
+func (v *validator) grant(g *Grant) {
+	for _, s := range g.Src.Items {
+		v.src(s)
+	}
+	self, internet := false, false
+	for _, s := range g.Dst.Items {
+		sel := parseSelector(s.Value)
+		if sel.kind == selCIDR && isEverything(sel.addrs) {
+			v.refuse("whole-internet", s.Node, fmt.Sprintf("dst %q: to allow all IP addresses, use \"*\" or \"autogroup:internet\"", s.Value), "every address")
+			continue
+		}
+		v.dst(s, sel, same)
+		self = self || sel.name == agSelf
+		internet = internet || sel.name == agInternet
+	}
+	if self {
+		v.selfSources(g.Src, false)
+	}
+	if len(g.IP.Items) == 0 && len(g.App) == 0 {
+		d := v.refuse("empty-grant", g.Node, "ip and app can not both be empty", "grants nothing")
+		d.Help = []diag.Help{{Message: `say what it grants, for example "ip": ["tcp:443"]`}}
+	}
+	for _, s := range g.IP.Items {
+		v.grantIP(s)
+	}
+	for _, c := range g.App {
+		v.capability(c.Name)
+	}
+	if internet && len(g.App) > 0 {
+		v.refuse("app-internet", g.AppNode, "cannot use app grants with autogroup:internet", "nobody on the internet reads it")
+	}
+	for _, s := range g.Via.Items {
+		switch {
+		case !strings.HasPrefix(s.Value, "tag:"):
+			v.refuse("bad-via", s.Node, "via can only be a tag", "no tag")
+		case v.tagOwners[s.Value] == nil:
+			v.unknownTag(s, fmt.Sprintf("tag %q not found", s.Value), s.Value, same)
+		}
+	}
+	v.postureNames(g.SrcPosture)
+}
+
+// grantIP checks an entry of a grant's ip.
+func (v *validator) grantIP(s String) {
+	pp, err := parseProtoPorts(s.Value)
+	_, named := protocolNames()[strings.ToLower(s.Value)]
+	switch {
+	case err != nil && named:
+		d := v.refuse("port-not-protocol", s.Node, err.Error(), "without a colon this is a port")
+		d.Help = []diag.Help{{Message: "name the protocol and all its ports", Edits: []diag.Edit{replace(s, s.Value+":*")}}}
+	case err != nil:
+		d := v.refuse("bad-ports", s.Node, err.Error(), `want "ports" or "protocol:ports"`)
+		if strings.Contains(s.Value, ",") {
+			d.Help = []diag.Help{{Message: "give each port an entry of its own"}}
+		}
+	case !hasPorts(pp.proto) && !pp.ports.isAll():
+		proto, _, _ := strings.Cut(s.Value, ":")
+		v.portless(s, proto, proto+":*")
+	case pp.proto == 0 && pp.ports.First == pp.ports.Last && looksLikeProtocol(int(pp.ports.First)):
+		name := protoName(int(pp.ports.First))
+		d := v.report(diag.Warning, "port-not-protocol", s.Node, fmt.Sprintf("%q is port %d of tcp and udp, not protocol %d (%s)",
+			s.Value, pp.ports.First, pp.ports.First, name), "without a colon this is a port")
+		d.Help = []diag.Help{{Message: "if the protocol is meant", Edits: []diag.Edit{replace(s, name+":*")}}}
+	}
+}
+
+// looksLikeProtocol reports whether a bare number in a grant's ip is more likely meant as a protocol: those that
+// policies name and that have no ports.
+func looksLikeProtocol(n int) bool {
+	switch n {
+	case protoICMP, 2, protoIPIP, 47, 50, 51, protoICMPv6:
+		return true
+	}
+	return false
+}
+
+// capability checks the name of an application capability.
+func (v *validator) capability(s String) {
+	domain, path, ok := strings.Cut(s.Value, "/")
+	switch {
+	case !ok || domain == "" || path == "" || strings.Contains(domain, ":"):
+		v.refuse("bad-capability", s.Node, "capability name must have the form {domain}/{path}", "no domain and path").Notes = []string{
+			`such as "example.com/cap/metrics", without a scheme`,
+		}
+	case (domain == "tailscale.com" || strings.HasSuffix(domain, ".tailscale.com")) && !grantableCapability(s.Value):
+		v.refuse("bad-capability", s.Node, "capability name must not be in the tailscale.com domain", "reserved")
+	}
+}
+
+// grantableCapability lists the capabilities of the tailscale.com domain that a policy may grant.
+func grantableCapability(name string) bool {
+	switch strings.TrimPrefix(name, "tailscale.com/cap/") {
+	case "drive", "relay", "webui", "kubernetes", "golink", "secrets", "tsidp":
+		return true
+	}
+	return false
+}
+
+// known reports whether text, without ports, is a selector that names something.
+func (v *validator) known(text string) (selector, bool) {
+	sel := parseSelector(text)
+	switch sel.kind {
+	case selTag:
+		return sel, v.tagOwners[sel.name] != nil
+	case selGroup:
+		return sel, v.groups[sel.name] != nil || strings.Contains(sel.name, "@")
+	case selHost:
+		return sel, v.hosts[sel.name] != nil
+	case selIPSet:
+		return sel, v.ipsets[sel.name] != nil
+	case selAutogroup:
+		return sel, knownAutogroup(sel.name)
+	}
+	return sel, true
+}
+
+func knownAutogroup(name string) bool {
+	switch name {
+	case agMember, agTagged, agSelf, agInternet, agShared, agDangerAll:
+		return true
+	}
+	_, ok := roleAutogroups(name)
+	return ok
+}
+
+// src checks a source of an acl or a grant.
+func (v *validator) src(s String) {
+	sel := parseSelector(s.Value)
+	if sel.name == agSelf || sel.name == agInternet {
+		v.refuse("bad-selector", s.Node, fmt.Sprintf("%q not valid on the src side of a rule", s.Value), "only as dst")
+		return
+	}
+	v.selector(s, sel, "src=", same)
+}
+
+// dst checks a destination without its ports; put adds them again to a mended name.
+func (v *validator) dst(s String, sel selector, put func(string) string) {
+	if sel.name == agDangerAll {
+		v.refuse("bad-selector", s.Node, "cannot use autogroup:danger-all as a dst", "only as src")
+		return
+	}
+	v.selector(s, sel, fmt.Sprintf("dst=%q: ", sel.text), put)
+}
+
+// selector reports a name that is not defined. prefix begins the message, as the control plane words it.
+func (v *validator) selector(s String, sel selector, prefix string, put func(string) string) {
+	if _, ok := v.known(sel.text); ok {
+		v.domain(s, sel)
+		return
+	}
+	switch sel.kind {
+	case selTag:
+		d := v.unknownTag(s, prefix+fmt.Sprintf("tag not found: %q", sel.name), sel.name, put)
+		v.portInGrant(d, s, sel)
+	case selGroup:
+		v.unknownGroup(s, prefix+fmt.Sprintf("group not found: %q", sel.name), sel.name, put)
+	case selIPSet:
+		d := v.refuse("unknown-ipset", s.Node, prefix+fmt.Sprintf("ipset not found: %q", sel.name), "not in ipsets")
+		suggest(d, sel.name, v.ipsetNames(), s, put)
+	case selAutogroup:
+		d := v.refuse("unknown-autogroup", s.Node, prefix+fmt.Sprintf("autogroup not found: %q", sel.name), "no such autogroup")
+		known := definitions{}
+		for _, a := range autogroups() {
+			known[a] = diag.Range{}
+		}
+		suggest(d, sel.name, known, s, put)
+	default:
+		d := v.refuse("unknown-host", s.Node, prefix+fmt.Sprintf("unknown user or host: %q", sel.name), "neither in hosts nor an address")
+		suggest(d, sel.name, v.hostNames(), s, put)
+		v.portInGrant(d, s, sel)
+	}
+}
+
+// portInGrant explains a destination that would be right in an acl.
+func (v *validator) portInGrant(d *diag.Diagnostic, s String, sel selector) {
+	host, ports, err := splitHostPort(sel.text)
+	if err != nil || !strings.HasPrefix(s.Path, "grants") {
+		return
+	}
+	if _, err := parsePorts(ports); err != nil {
+		return
+	}
+	if _, ok := v.known(host); !ok {
+		return
+	}
+	d.Label = `in a grant the ports go into "ip"`
+	d.Help = []diag.Help{{Message: fmt.Sprintf("write %q here and %q into ip", host, ports)}}
+}
+
+// domain checks user:*@domain, which takes only domains of the tailnet's own users.
+func (v *validator) domain(s String, sel selector) {
+	if sel.kind != selDomain || !v.x.known || len(v.x.users) == 0 || v.x.hasDomain(sel.name) {
+		return
+	}
+	v.refuse("foreign-domain", s.Node, foreignDomain(sel.name), "no user of the tailnet has it")
+}
+
+// foreignDomain is the control plane's message for a domain that is not the tailnet's; "<domain>" is part of it.
+func foreignDomain(domain string) string {
+	return domain + " is not associated with this Tailnet and cannot be used in user:*@<domain> expressions"
+}
+
+// selfSources checks the sources of a rule whose dst is autogroup:self: users, and "*" in acls alone.
+func (v *validator) selfSources(src Strings, wildcard bool) {
+	for _, s := range src.Items {
+		switch sel := parseSelector(s.Value); {
+		case sel.kind == selUser, sel.kind == selGroup, sel.kind == selDomain:
+		case sel.kind == selAny && wildcard:
+		case sel.kind == selAutogroup && sel.name != agTagged && sel.name != agDangerAll && sel.name != agShared:
+		default:
+			d := v.refuse("bad-self", s.Node, "autogroup:self can only be used with users, groups, or supported autogroups", "has no devices of its own")
+			if sel.kind == selAny {
+				d.Label = `"*" is not a user`
+				d.Help = []diag.Help{{Message: "every user of the tailnet is autogroup:member", Edits: []diag.Edit{replace(s, agMember)}}}
+			}
+			return
+		}
+	}
+}
