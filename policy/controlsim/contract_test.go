@@ -133,6 +133,10 @@ func TestContract(t *testing.T) {
 			want: `{"message":"test(s) failed","data":[{"user":"alice@example.com","errors":["address \"tag:node:9\" (protocol \"tcp\"): want: Accept, got: Drop"]}]}`,
 		},
 		{
+			name: "a test that cannot be run says why", method: "POST", path: acl, status: 400,
+			body: `{"grants":[],"tests":[{"src":"alice@example.com","accept":["nohost:22"]}]}`, want: "nohost",
+		},
+		{
 			name: "failing tests validate with 200", method: "POST", path: acl + "/validate", body: failing, status: 200,
 			want: `"message":"test(s) failed","data":[{"user":"alice@example.com"`,
 		},

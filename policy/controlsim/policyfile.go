@@ -2,6 +2,7 @@ package controlsim
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -107,16 +108,13 @@ func refusalOf(report *policy.Report) *refusal {
 	}
 	for _, t := range report.Tests {
 		if t.Verdict == policy.Fail {
-			proto := t.Proto
-			if proto == "" {
-				proto = "tcp"
-			}
-			add(t.Src, fmt.Sprintf("address %q (protocol %q): want: %s, got: %s", t.Dst, proto, title(t.Want), title(t.Got)))
+			add(t.Src, cmp.Or(t.Reason, fmt.Sprintf("address %q (protocol %q): want: %s, got: %s",
+				t.Dst, cmp.Or(t.Proto, "tcp"), title(t.Want), title(t.Got))))
 		}
 	}
 	for _, t := range report.SSHTests {
 		if t.Verdict == policy.Fail {
-			add(t.Src, fmt.Sprintf("address %q: want: %s, got: %s", t.Dst, title(t.Want), title(t.Got)))
+			add(t.Src, cmp.Or(t.Reason, fmt.Sprintf("address %q: want: %s, got: %s", t.Dst, title(t.Want), title(t.Got))))
 		}
 	}
 	return no
