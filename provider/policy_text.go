@@ -1,0 +1,99 @@
+package provider
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"github.com/tailscale/hujson"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/provider/client"
+)
+
+// sameText reports whether the control plane stores the two texts alike: they differ in formatting at most.
+func sameText(x, y string) bool { return formatted(x) == formatted(y) }
+
+// formatted is the text as the control plane stores it, or as it is where it is not HuJSON.
+func formatted(s string) string {
+	out, err := policy.Format([]byte(s))
+	if err != nil {
+		return s
+	}
+	return string(out)
+}
+
+// textDiff shows the lines that differ between two policy files, both formatted alike. It is indented, because
+// OpenTofu wraps what is not.
+func textDiff(oldName, old, newName, current string) string {
+	const most = 60
+	text := string(diff.Diff(oldName, []byte(formatted(old)), newName, []byte(formatted(current))))
+	_, text, _ = strings.Cut(text, "\n") // the line that repeats the names as a command
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if len(lines) > most {
+		lines = append(lines[:most], fmt.Sprintf("… and %d lines more", len(lines)-most))
+	}
+	return "  " + strings.Join(lines, "\n  ") + "\n"
+}
+
+// rivalReport tells three versions apart: the one that the plan saw, the one in force, which somebody else wrote, and
+// ours, which was not written.
+func rivalReport(ctx context.Context, api *client.Client, base, ours string) string {
+	var b strings.Builder
+	b.WriteString("Nothing was written: the write was for the version that the plan saw, and that is no longer in force.\n")
+	live, err := api.GetPolicy(ctx)
+	if err != nil {
+		b.WriteString("\nThe version in force could not be read: " + apiDetail(err, "") + "\n")
+		return b.String()
+	}
+	theirs, mine := changedSections(base, live.HuJSON), changedSections(base, ours)
+	fmt.Fprintf(&b, "\nThey changed: %s.\nYour change is in: %s.\n", sections(theirs), sections(mine))
+	both := slices.DeleteFunc(slices.Clone(mine), func(s string) bool { return !slices.Contains(theirs, s) })
+	if len(both) > 0 {
+		fmt.Fprintf(&b, "Both changed: %s.\n", sections(both))
+	}
+	b.WriteString("\nWhat they changed:\n\n" + textDiff("planned", base, "in force", live.HuJSON))
+	b.WriteString("\nTake what you want of it into your file and plan again; the next plan starts from the version in force.")
+	return b.String()
+}
+
+func sections(names []string) string {
+	if len(names) == 0 {
+		return "comments or formatting only"
+	}
+	return list(names)
+}
+
+// changedSections lists the top-level keys whose values differ.
+func changedSections(old, current string) []string {
+	x, y := topLevel(old), topLevel(current)
+	names := maps.Clone(x)
+	maps.Copy(names, y)
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if x[name] != y[name] {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func topLevel(text string) map[string]string {
+	out := map[string]string{}
+	standard, err := hujson.Minimize([]byte(text))
+	if err != nil {
+		return out
+	}
+	var parts map[string]json.RawMessage
+	if json.Unmarshal(standard, &parts) != nil {
+		return out
+	}
+	for name, value := range parts {
+		out[name] = string(value)
+	}
+	return out
+}

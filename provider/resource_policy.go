@@ -1,0 +1,342 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringdefault"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/provider/client"
+)
+
+// Ways of taking over a policy file that is there already.
+const (
+	adoptIfDefault = "if_default"
+	adoptIfEqual   = "if_equal"
+	adoptAlways    = "always"
+	adoptNever     = "never"
+)
+
+func adoptions() []string { return []string{adoptIfDefault, adoptIfEqual, adoptAlways, adoptNever} }
+
+// What becomes of the policy file when the resource is destroyed.
+const (
+	destroyKeep  = "keep"
+	destroyReset = "reset"
+)
+
+// policyResource is the tailnet's policy file. There is one in each tailnet, so it cannot be created, only adopted.
+type policyResource struct{ session }
+
+var (
+	_ resource.ResourceWithConfigure   = (*policyResource)(nil)
+	_ resource.ResourceWithModifyPlan  = (*policyResource)(nil)
+	_ resource.ResourceWithImportState = (*policyResource)(nil)
+)
+
+func newPolicyResource() resource.Resource { return &policyResource{} }
+
+type policyModel struct {
+	ID           types.String `tfsdk:"id"`
+	Content      types.String `tfsdk:"content"`
+	Inventory    types.String `tfsdk:"inventory"`
+	Requirements types.List   `tfsdk:"requirements"`
+	Validation   types.String `tfsdk:"validation"`
+	Adopt        types.String `tfsdk:"adopt"`
+	OnDestroy    types.String `tfsdk:"on_destroy"`
+	ETag         types.String `tfsdk:"etag"`
+}
+
+func (r *policyResource) Metadata(_ context.Context, req resource.MetadataRequest, resp *resource.MetadataResponse) {
+	resp.TypeName = req.ProviderTypeName + "_policy"
+}
+
+func (r *policyResource) Configure(_ context.Context, req resource.ConfigureRequest, _ *resource.ConfigureResponse) {
+	r.use(req.ProviderData)
+}
+
+func (r *policyResource) Schema(_ context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
+	selectors := schema.ListAttribute{
+		Required: true, ElementType: types.StringType,
+		MarkdownDescription: "Selectors as in a grant: tags, users, groups, hosts, addresses.",
+	}
+	resp.Schema = schema.Schema{
+		MarkdownDescription: "The tailnet's policy file, the whole of it: acls, grants, groups, tests and all else.\n\n" +
+			"The plan judges the policy offline, as the control plane would: syntax, names, the file's own `tests` and `sshTests`, and " +
+			"the `requirements`. Each failure is an error of the plan with its line, and nothing is written. A write carries the ETag " +
+			"that the plan knew, so that a change made by somebody else in between is reported and never overwritten.\n\n" +
+			"The text stays yours: comments are kept, and a difference in formatting alone is no difference.",
+		Attributes: map[string]schema.Attribute{
+			"id": schema.StringAttribute{
+				Computed: true, MarkdownDescription: "The tailnet, as the provider is configured.",
+				PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
+			},
+			"content": schema.StringAttribute{
+				Required: true, MarkdownDescription: "The policy file, as HuJSON or JSON.",
+				PlanModifiers: []planmodifier.String{keepFormatting{}},
+			},
+			"inventory": schema.StringAttribute{
+				Optional: true,
+				MarkdownDescription: "The devices and users that the policy is judged with, as JSON: `{\"devices\": […], \"users\": […]}`, each " +
+					"element as in the API's device and user lists (`?fields=all`). By default they are read from the API.",
+			},
+			"requirements": schema.ListNestedAttribute{
+				Optional: true,
+				MarkdownDescription: "Flows that the policy must admit between every ordered pair of devices that `src` and `dst` expand to. " +
+					"`tailmesh_mesh` gives the list that a mesh needs.",
+				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+					"name": schema.StringAttribute{Optional: true, MarkdownDescription: "What to call it in messages."},
+					"src":  selectors,
+					"dst":  selectors,
+					"proto": schema.StringAttribute{
+						Required:            true,
+						MarkdownDescription: "Protocol by name or number, as in an acl: `tcp`, `udp`, `icmp`, `ip-in-ip`, `4`.",
+					},
+					"ports": schema.StringAttribute{
+						Optional: true, MarkdownDescription: "Ports, such as `443` or `80-443`. All by default, as protocols without ports need it.",
+					},
+					"why": schema.StringAttribute{Optional: true, MarkdownDescription: "The reason, shown where the requirement is not met."},
+				}},
+			},
+			"validation": schema.StringAttribute{
+				Optional: true, Computed: true, Default: stringdefault.StaticString(validateBoth),
+				Validators: []validator.String{stringvalidator.OneOf(validations()...)},
+				MarkdownDescription: "Who judges the policy at plan time: `offline` (the provider itself, without the API where `inventory` is " +
+					"given), `server` (the control plane's own validation, which knows no requirements), `both`, or `off`. Default `both`.",
+			},
+			"adopt": schema.StringAttribute{
+				Optional: true, Computed: true, Default: stringdefault.StaticString(adoptIfDefault),
+				Validators: []validator.String{stringvalidator.OneOf(adoptions()...)},
+				MarkdownDescription: "Whether to take over the policy file that is there when this resource is created: `if_default` (only one that " +
+					"nobody has ever written), `if_equal` (that, or one that says the same already), `always` (whatever is there is replaced), " +
+					"or `never` (it must be imported). Default `if_default`.",
+			},
+			"on_destroy": schema.StringAttribute{
+				Optional: true, Computed: true, Default: stringdefault.StaticString(destroyKeep),
+				Validators: []validator.String{stringvalidator.OneOf(destroyKeep, destroyReset)},
+				MarkdownDescription: "What becomes of the policy file when this resource is destroyed: `keep` leaves it in force, `reset` restores " +
+					"the tailnet's default file, which allows everything. Default `keep`.",
+			},
+			"etag": schema.StringAttribute{
+				Computed: true, MarkdownDescription: "The tag of the file as it was last seen. A write replaces this version of the file and no other.",
+			},
+		},
+	}
+}
+
+// keepFormatting plans no change where only the formatting differs. The planned value of an attribute that users set may
+// be the configured one or that of the state, nothing else, so it keeps that of the state.
+type keepFormatting struct{}
+
+func (keepFormatting) Description(context.Context) string {
+	return "A difference in formatting alone is no difference."
+}
+
+func (k keepFormatting) MarkdownDescription(ctx context.Context) string { return k.Description(ctx) }
+
+func (keepFormatting) PlanModifyString(_ context.Context, req planmodifier.StringRequest, resp *planmodifier.StringResponse) {
+	if req.StateValue.IsNull() || req.PlanValue.IsNull() || req.PlanValue.IsUnknown() {
+		return
+	}
+	if sameText(req.StateValue.ValueString(), req.PlanValue.ValueString()) {
+		resp.PlanValue = req.StateValue
+	}
+}
+
+func (r *policyResource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	if req.Plan.Raw.IsNull() {
+		return
+	}
+	var plan, state policyModel
+	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+	created := req.State.Raw.IsNull()
+	if !created {
+		resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	}
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	written := created || !plan.Content.Equal(state.Content)
+	if !written {
+		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("etag"), state.ETag)...)
+	}
+	if created && plan.Adopt.ValueString() == adoptNever {
+		resp.Diagnostics.AddAttributeError(path.Root("adopt"), "the policy file must be imported",
+			fmt.Sprintf("Every tailnet has a policy file, and adopt = %q says not to take it over. Import it: any ID will do, "+
+				"as a tailnet has one policy file.", adoptNever))
+		return
+	}
+	check := policyCheck{
+		session: &r.session, content: plan.Content, inventory: plan.Inventory, requirements: plan.Requirements,
+		validation: plan.Validation.ValueString(), written: written,
+	}
+	resp.Diagnostics.Append(check.run(ctx)...)
+}
+
+func (r *policyResource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
+	var plan policyModel
+	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	api := r.need(&resp.Diagnostics, "write the policy file")
+	if api == nil {
+		return
+	}
+	ours, match := plan.Content.ValueString(), client.MatchDefault
+	if adopt := plan.Adopt.ValueString(); adopt != adoptIfDefault {
+		live, err := api.GetPolicy(ctx)
+		if err != nil {
+			resp.Diagnostics.Append(apiError(err, "Nothing was written."))
+			return
+		}
+		switch {
+		case sameText(live.HuJSON, ours):
+			plan.ID, plan.ETag = types.StringValue(api.Tailnet()), types.StringValue(live.ETag)
+			resp.Diagnostics.Append(resp.State.Set(ctx, plan)...)
+			return
+		case adopt == adoptAlways:
+			match = live.ETag
+		}
+	}
+	saved, err := setPolicy(ctx, api, ours, match)
+	switch {
+	case client.IsPreconditionFailed(err) && match == client.MatchDefault:
+		resp.Diagnostics.AddError("the tailnet has a policy file of its own already", foreignFile(ctx, api, ours, plan.Adopt.ValueString()))
+	case client.IsPreconditionFailed(err):
+		resp.Diagnostics.AddError("the policy file was changed by somebody else just now",
+			"Nothing was written. Plan again to see what would be replaced.")
+	case err != nil:
+		resp.Diagnostics.Append(apiError(err, "Nothing was written."))
+	}
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	plan.ID, plan.ETag = types.StringValue(api.Tailnet()), types.StringValue(saved.ETag)
+	resp.Diagnostics.Append(resp.State.Set(ctx, plan)...)
+}
+
+// setPolicy writes the file where the one in force has the tag. A write whose answer was lost on the way is repeated by
+// the client and then finds itself: a file in force that is ours already is not a conflict.
+func setPolicy(ctx context.Context, api *client.Client, ours, match string) (client.Policy, error) {
+	saved, err := api.SetPolicy(ctx, ours, match)
+	if client.IsPreconditionFailed(err) {
+		if live, readErr := api.GetPolicy(ctx); readErr == nil && sameText(live.HuJSON, ours) {
+			return live, nil
+		}
+	}
+	return saved, err
+}
+
+// foreignFile says what stands in the way of adopting the file, and how it differs from ours.
+func foreignFile(ctx context.Context, api *client.Client, ours, adopt string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Somebody has written it, and adopt = %q does not replace such a file. Nothing was written.\n\n", adopt)
+	b.WriteString("Import the file to manage it from here on (any ID will do), or set adopt to \"if_equal\" or \"always\".\n")
+	if live, err := api.GetPolicy(ctx); err == nil {
+		b.WriteString("\nFrom the file in force to yours:\n\n" + textDiff("in force", live.HuJSON, "yours", ours))
+	}
+	return b.String()
+}
+
+func (r *policyResource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
+	var state policyModel
+	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	if len(r.unknown) > 0 {
+		_, err := r.api()
+		resp.Diagnostics.AddWarning("the policy file was not read", sentence(err.Error())+" What is planned goes by the last state.")
+		return
+	}
+	api := r.need(&resp.Diagnostics, "read the policy file")
+	if api == nil {
+		return
+	}
+	live, err := api.GetPolicy(ctx)
+	if err != nil {
+		resp.Diagnostics.Append(apiError(err, ""))
+		return
+	}
+	if state.Content.IsNull() || !sameText(state.Content.ValueString(), live.HuJSON) {
+		state.Content = types.StringValue(live.HuJSON)
+	}
+	state.ID, state.ETag = types.StringValue(api.Tailnet()), types.StringValue(live.ETag)
+	resp.Diagnostics.Append(resp.State.Set(ctx, state)...)
+}
+
+func (r *policyResource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
+	var plan, state policyModel
+	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	if !plan.Content.Equal(state.Content) {
+		api := r.need(&resp.Diagnostics, "write the policy file")
+		if api == nil {
+			return
+		}
+		ours := plan.Content.ValueString()
+		saved, err := setPolicy(ctx, api, ours, state.ETag.ValueString())
+		switch {
+		case client.IsPreconditionFailed(err):
+			resp.Diagnostics.AddError("the policy file was changed by somebody else since the plan",
+				rivalReport(ctx, api, state.Content.ValueString(), ours))
+		case err != nil:
+			resp.Diagnostics.Append(apiError(err, "Nothing was written."))
+		}
+		if resp.Diagnostics.HasError() {
+			return
+		}
+		plan.ETag = types.StringValue(saved.ETag)
+	}
+	resp.Diagnostics.Append(resp.State.Set(ctx, plan)...)
+}
+
+// Delete leaves the file or restores the default one, and only where it is still the one that was last seen.
+func (r *policyResource) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
+	var state policyModel
+	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	if resp.Diagnostics.HasError() || state.OnDestroy.ValueString() != destroyReset {
+		return
+	}
+	api := r.need(&resp.Diagnostics, "reset the policy file")
+	if api == nil {
+		return
+	}
+	// The service resets the file only without If-Match, so what the tag would have said is asked before.
+	live, err := api.GetPolicy(ctx)
+	if err == nil && live.ETag != state.ETag.ValueString() {
+		resp.Diagnostics.AddError("the policy file was changed by somebody else since the plan",
+			"It was not reset. From the file that the plan saw to the one in force:\n\n"+
+				textDiff("planned", state.Content.ValueString(), "in force", live.HuJSON))
+		return
+	}
+	if err == nil {
+		_, err = api.SetPolicy(ctx, "", "")
+	}
+	if err != nil {
+		resp.Diagnostics.Append(apiError(err, "The policy file was not reset."))
+	}
+}
+
+// ImportState takes any ID, because a tailnet has one policy file. What only configurations know gets its default, so
+// that importing alone plans no change.
+func (r *policyResource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
+	for name, value := range map[string]string{
+		"id": req.ID, "validation": validateBoth, "adopt": adoptIfDefault, "on_destroy": destroyKeep,
+	} {
+		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root(name), value)...)
+	}
+}

@@ -1,0 +1,141 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+	"github.com/hashicorp/terraform-plugin-log/tflog"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/provider/client"
+)
+
+// session is what Configure hands to resources and data sources.
+type session struct {
+	client  *client.Client // nil without credentials
+	unknown []string       // settings whose values are not known yet
+}
+
+// use takes what Configure left; before Configure there is nothing.
+func (s *session) use(data any) {
+	if other, ok := data.(*session); ok {
+		*s = *other
+	}
+}
+
+// api returns the client, or an error that says what is missing.
+func (s *session) api() (*client.Client, error) {
+	switch {
+	case s.client != nil:
+		return s.client, nil
+	case len(s.unknown) > 0:
+		return nil, fmt.Errorf("the provider's %s will be known only after apply", strings.Join(s.unknown, ", "))
+	}
+	return nil, errors.New("the provider has no credentials: set api_key (or TAILSCALE_API_KEY), or oauth_client_id and " +
+		"oauth_client_secret (or TAILSCALE_OAUTH_CLIENT_ID and TAILSCALE_OAUTH_CLIENT_SECRET)")
+}
+
+// need is api for where nothing can be done without it: it reports what is missing and returns nil.
+func (s *session) need(diags *diag.Diagnostics, to string) *client.Client {
+	c, err := s.api()
+	if err != nil {
+		diags.AddError("cannot "+to, sentence(err.Error()))
+	}
+	return c
+}
+
+// inventory returns the devices and users of the attribute or, where it is null, of the API.
+func (s *session) inventory(ctx context.Context, text types.String) (inv *policy.Inventory, diags diag.Diagnostics) {
+	if !text.IsNull() {
+		return inventoryOf(text)
+	}
+	api := s.need(&diags, "read the tailnet's devices")
+	if api == nil {
+		return nil, diags
+	}
+	inv, err := api.Inventory(ctx)
+	if err != nil {
+		diags.Append(apiError(err, ""))
+	}
+	return inv, diags
+}
+
+// apiError reports a failed call, with what the service found and what to do about it.
+func apiError(err error, consequence string) diag.Diagnostic {
+	return diag.NewErrorDiagnostic(apiSummary(err), apiDetail(err, consequence))
+}
+
+func apiSummary(err error) string {
+	if e, ok := errors.AsType[*client.Error](err); ok {
+		return "cannot " + e.Op
+	}
+	return "the API call failed"
+}
+
+func apiDetail(err error, consequence string) string {
+	var b strings.Builder
+	e, ok := errors.AsType[*client.Error](err)
+	if !ok {
+		return sentence(err.Error())
+	}
+	b.WriteString(e.Message)
+	if e.Status != 0 {
+		fmt.Fprintf(&b, " (HTTP %d)", e.Status)
+	}
+	for _, f := range e.Data {
+		for _, text := range append(f.Errors, f.Warnings...) {
+			fmt.Fprintf(&b, "\n  %s: %s", f.User, text)
+		}
+	}
+	for _, more := range []string{e.Hint, consequence} {
+		if more != "" {
+			b.WriteString("\n\n" + sentence(more))
+		}
+	}
+	return b.String()
+}
+
+// sentence makes a full sentence of a message.
+func sentence(s string) string {
+	if s == "" {
+		return s
+	}
+	s = strings.ToUpper(s[:1]) + s[1:]
+	if !strings.HasSuffix(s, ".") {
+		s += "."
+	}
+	return s
+}
+
+// apiLog passes the client's log on to Terraform's, which it finds in the context of each call.
+func apiLog() *slog.Logger { return slog.New(tfLog{}) }
+
+type tfLog struct{ attrs []slog.Attr }
+
+func (h tfLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h tfLog) Handle(ctx context.Context, r slog.Record) error {
+	fields := map[string]any{}
+	add := func(a slog.Attr) bool {
+		fields[a.Key] = a.Value.Resolve().Any()
+		return true
+	}
+	for _, a := range h.attrs {
+		add(a)
+	}
+	r.Attrs(add)
+	tflog.Debug(ctx, r.Message, fields)
+	return nil
+}
+
+func (h tfLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	h.attrs = append(h.attrs[:len(h.attrs):len(h.attrs)], attrs...)
+	return h
+}
+
+func (h tfLog) WithGroup(string) slog.Handler { return h }
