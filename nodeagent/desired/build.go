@@ -75,7 +75,11 @@ func Build(doc config.Document, facts Facts) (State, error) {
 		b.family(f)
 	}
 	if len(b.sets) == 0 {
-		b.note(NotePodsUnknown, "the networks of this node's pods are not known: nothing can be done for them; name them in pod_cidrs")
+		// What is in place may still serve pods that run; what is not known is no reason to take it away.
+		b.state.Rules, b.state.Table = facts.OwnRules(), facts.Table
+		if len(doc.PodCIDRs) == 0 {
+			b.note(NotePodsUnknown, "the networks of this node's pods are not known: nothing can be done for them; name them in pod_cidrs")
+		}
 		return b.state, nil
 	}
 	b.state.Table = b.table()

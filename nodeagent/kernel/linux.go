@@ -40,7 +40,7 @@ func (Linux) Facts(context.Context) (desired.Facts, error) {
 // Apply implements [Interface].
 func (Linux) Apply(_ context.Context, c desired.Changes) error {
 	for _, r := range c.AddRules {
-		if err := netlink.RuleAdd(toRule(r)); err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := addRule(r); err != nil {
 			return fmt.Errorf("%s: %w", r.Command("add"), err)
 		}
 	}
@@ -48,7 +48,7 @@ func (Linux) Apply(_ context.Context, c desired.Changes) error {
 		return fmt.Errorf("change nftables table %q: %w", desired.TableName, err)
 	}
 	for _, r := range c.DelRules {
-		if err := netlink.RuleDel(toRule(r)); err != nil && !errors.Is(err, unix.ENOENT) {
+		if err := deleteRule(r); err != nil {
 			return fmt.Errorf("%s: %w", r.Command("del"), err)
 		}
 	}
@@ -162,41 +162,16 @@ func prefix(n *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(addr.Unmap(), ones)
 }
 
-func toIPNet(p netip.Prefix) *net.IPNet {
-	if !p.IsValid() {
-		return nil
-	}
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-}
-
-func toRule(r desired.Rule) *netlink.Rule {
-	rule := netlink.NewRule()
-	rule.Family = unix.AF_INET
-	if r.Family == desired.IPv6 {
-		rule.Family = unix.AF_INET6
-	}
-	rule.Priority = int(r.Priority)
-	rule.Src, rule.Dst = toIPNet(r.Src), toIPNet(r.Dst)
-	rule.IifName, rule.OifName = r.Iif, r.Oif
-	rule.Mark, rule.Mask = r.Mark, &r.Mask
-	rule.Table = int(r.Table)
-	rule.Protocol = r.Protocol
-	return rule
-}
-
 // rules lists the policy rules of both families in the kernel's order. The library's own list leaves out what a rule
 // does when it does not look into a table.
 func rules() ([]desired.Rule, error) {
 	var out []desired.Rule
-	for _, f := range []struct {
-		family desired.Family
-		number int
-	}{{desired.IPv4, unix.AF_INET}, {desired.IPv6, unix.AF_INET6}} {
+	for _, f := range desired.Families() {
 		req := nl.NewNetlinkRequest(unix.RTM_GETRULE, unix.NLM_F_DUMP|unix.NLM_F_REQUEST)
-		req.AddData(nl.NewIfInfomsg(f.number))
+		req.AddData(nl.NewIfInfomsg(int(familyNumber(f))))
 		messages, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWRULE)
 		if err != nil {
-			if f.family == desired.IPv6 && errors.Is(err, unix.EAFNOSUPPORT) {
+			if f == desired.IPv6 && errors.Is(err, unix.EAFNOSUPPORT) {
 				continue
 			}
 			return nil, err
@@ -206,7 +181,7 @@ func rules() ([]desired.Rule, error) {
 			if err != nil {
 				return nil, err
 			}
-			r.Family = f.family
+			r.Family = f
 			out = append(out, r)
 		}
 	}

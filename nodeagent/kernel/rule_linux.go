@@ -2,17 +2,88 @@ package kernel
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
 
 	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 )
 
 // invert is FIB_RULE_INVERT of the flags of a rule.
 const invert = 0x2
+
+// addRule adds a rule of the agent's. It does not ask the kernel to refuse one that exists (NLM_F_EXCL, as the library's
+// call does): selectors that a rule leaves out match any in that test, so that a rule for a mark would count as existing
+// where there is one for the mark and a destination.
+func addRule(r desired.Rule) error {
+	return changeRule(unix.RTM_NEWRULE, unix.NLM_F_CREATE, r)
+}
+
+// deleteRule deletes a rule of the agent's; that it is gone already is no error. The kernel deletes the first rule that
+// has all that is named, so a more particular rule that stands in front is first moved behind, while this one still does
+// its work.
+func deleteRule(r desired.Rule) error {
+	if !r.Dst.IsValid() {
+		list, err := complete(rules)
+		if err != nil {
+			return err
+		}
+		for _, other := range list {
+			if other == r {
+				break
+			}
+			general := other
+			general.Dst = netip.Prefix{}
+			if general != r {
+				continue
+			}
+			if err := changeRule(unix.RTM_DELRULE, 0, other); err != nil {
+				return err
+			}
+			if err := addRule(other); err != nil {
+				return err
+			}
+		}
+	}
+	if err := changeRule(unix.RTM_DELRULE, 0, r); !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	return nil
+}
+
+// changeRule sends a rule with the selectors that the agent's have: a destination and a mark.
+func changeRule(message, flags int, r desired.Rule) error {
+	req := nl.NewNetlinkRequest(message, flags|unix.NLM_F_ACK)
+	header := nl.NewRtMsg()
+	*header = nl.RtMsg{}
+	header.Family = familyNumber(r.Family)
+	header.Type = nl.FR_ACT_TO_TBL
+	header.Dst_len = uint8(max(r.Dst.Bits(), 0))
+	req.AddData(header)
+	if r.Dst.IsValid() {
+		req.AddData(nl.NewRtAttr(nl.FRA_DST, r.Dst.Addr().AsSlice()))
+	}
+	for _, a := range []struct {
+		key   int
+		value uint32
+	}{{nl.FRA_PRIORITY, r.Priority}, {nl.FRA_FWMARK, r.Mark}, {nl.FRA_FWMASK, r.Mask}, {nl.FRA_TABLE, r.Table}} {
+		req.AddData(nl.NewRtAttr(a.key, nl.Uint32Attr(a.value)))
+	}
+	req.AddData(nl.NewRtAttr(nl.FRA_PROTOCOL, nl.Uint8Attr(r.Protocol)))
+	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
+func familyNumber(f desired.Family) uint8 {
+	if f == desired.IPv6 {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
 
 // decodeRule decodes the message of a policy rule: struct fib_rule_hdr and attributes, of linux/fib_rules.h.
 func decodeRule(m []byte) (desired.Rule, error) {

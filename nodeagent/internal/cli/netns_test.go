@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/nstest"
 )
@@ -347,5 +349,133 @@ func TestRepair(t *testing.T) {
 		if diff := cmp.Diff(whole, node.Dump()); diff != "" || code != exitYes {
 			t.Errorf("%s: apply: exit code %d\n%s%s(-want +got):\n%s", tt.name, code, stdout, stderr, diff)
 		}
+	}
+}
+
+// Others translate sources too: the first translation of a connection is the one that holds, whatever their backend.
+func TestOtherSourceTranslation(t *testing.T) {
+	node := nstest.NewNode(t)
+	closeTunnel(node)
+	node.Run(`
+		ip addr add 10.9.9.9/32 dev lo
+		nft add table ip cni
+		nft add chain ip cni postrouting '{ type nat hook postrouting priority srcnat; }'
+		nft add rule ip cni postrouting ip saddr 10.244.0.0/16 snat to 10.9.9.9
+		iptables-legacy -t nat -A POSTROUTING -s 10.244.0.0/16 -j SNAT --to-source 10.9.9.9
+	`)
+	newAgent(t, nodeDocument).want(exitYes, "apply")
+	if !node.PodReaches(nstest.Peer) {
+		t.Error("the pod does not reach the peer: another translation came first")
+	}
+}
+
+func TestModeRules(t *testing.T) {
+	node := nstest.NewNode(t)
+	closeTunnel(node)
+	a := newAgent(t, strings.Replace(nodeDocument, `"peers"`, `"routing": {"mode": "rules"}, "peers"`, 1))
+	pristine := node.Dump()
+	a.want(exitYes, "apply")
+	if rules := node.Run("ip rule"); !strings.Contains(rules, "0:\tfrom all to 100.64.0.12 fwmark 0x2000/0x2000 lookup 52 proto 116") {
+		t.Errorf("no rule for the peer:\n%s", rules)
+	}
+	for _, address := range []string{nstest.Peer, nstest.Peer6} {
+		if !node.PodReaches(address) {
+			t.Errorf("the pod does not reach %s", address)
+		}
+	}
+	if got := a.want(exitYes, "apply"); got != "nothing to do\n" {
+		t.Errorf("second apply: %s", got)
+	}
+	// The kernel takes a selector that is left out for any, when it adds and when it deletes.
+	rules := strings.Replace(nodeDocument, `"peers"`, `"routing": {"mode": "rules"}, "peers"`, 1)
+	for _, document := range []string{nodeDocument, rules, nodeDocument} {
+		a.write(document)
+		a.want(exitYes, "apply")
+	}
+	a.write(rules)
+	a.want(exitYes, "apply")
+	behind := desired.Rule{
+		Family: desired.IPv4, Mark: 0x2000, Mask: 0x2000, Action: desired.Lookup, Table: 52, Protocol: desired.RouteProtocol,
+	}
+	if err := (kernel.Linux{}).Apply(t.Context(), desired.Changes{AddRules: []desired.Rule{behind}}); err != nil {
+		t.Fatal(err)
+	}
+	a.want(exitYes, "apply")
+	a.want(exitYes, "cleanup")
+	if diff := cmp.Diff(pristine, node.Dump()); diff != "" {
+		t.Errorf("cleanup left something (-before +after):\n%s", diff)
+	}
+}
+
+// While tailscaled is down, a packet to a peer goes into the tunnel, or is refused with fail_closed; a peer's own
+// connection to a pod is not touched either way.
+func TestFailClosed(t *testing.T) {
+	node := nstest.NewNode(t)
+	a := newAgent(t, nodeDocument)
+	a.want(exitYes, "apply")
+	node.StopTailscale()
+	if !node.PodReaches(nstest.Peer) {
+		t.Error("open: the pod does not reach the peer through the tunnel")
+	}
+	a.write(strings.Replace(nodeDocument, `"peers"`, `"routing": {"fail_closed": true}, "peers"`, 1))
+	a.want(exitUnknown, "apply")
+	for _, address := range []string{nstest.Peer, nstest.Peer6} {
+		var out string
+		node.InPod(func() { out, _ = node.Try("ping -n -c 1 -W 1 " + address) })
+		if !strings.Contains(out, "Packet filtered") && !strings.Contains(out, "prohibited") {
+			t.Errorf("closed: the packet to %s was not refused:\n%s", address, out)
+		}
+	}
+	if !node.PeerReaches(nstest.Peer, nstest.Pod) {
+		t.Error("closed: the peer does not reach the pod")
+	}
+	node.StartTailscale()
+	closeTunnel(node)
+	a.want(exitYes, "status")
+	if !node.PodReaches(nstest.Peer) {
+		t.Error("closed: the pod does not reach the peer after tailscaled started")
+	}
+}
+
+// Several networks of pods that touch each other are one interval in the kernel, and stay what they were when read back.
+func TestIntervalSets(t *testing.T) {
+	node := nstest.NewNode(t)
+	for _, networks := range []string{
+		`["10.244.0.0/24", "10.244.1.0/24"]`, `["10.244.1.0/24", "10.244.3.0/24"]`, `["10.244.1.0/25", "10.244.1.128/25", "10.0.0.0/25"]`,
+		`["240.0.0.0/4", "10.244.1.0/24"]`, `["10.244.1.0/24", "fd00:10:244:1::/64", "fd00:10:244:2::/64", "fd00:10:244:2:1::/80"]`,
+	} {
+		a := newAgent(t, strings.Replace(nodeDocument, `["10.244.1.0/24", "fd00:10:244:1::/64"]`, networks, 1))
+		a.want(exitYes, "apply")
+		if got := a.want(exitYes, "apply"); got != "nothing to do\n" {
+			t.Errorf("%s: second apply: %s", networks, got)
+		}
+		if !node.PodReaches(nstest.Peer) {
+			t.Errorf("%s: the pod does not reach the peer", networks)
+		}
+	}
+}
+
+func TestWithoutCapability(t *testing.T) {
+	nstest.NewNode(t)
+	a := newAgent(t, nodeDocument)
+	var stderr string
+	var code int
+	nstest.WithoutCapabilities(t, func() { _, stderr, code = a.run("apply") })
+	if want := "tailmesh-agent: not permitted: run as root, or with CAP_NET_ADMIN ("; code != exitUnknown || !strings.HasPrefix(stderr, want) {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+}
+
+// A thousand peers fit into one transaction, and are read back whole.
+func TestManyPeers(t *testing.T) {
+	nstest.NewNode(t)
+	var peers strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&peers, `{"name": "p%d", "addresses": ["100.70.%d.%d"]}, `, i, i/250, 1+i%250)
+	}
+	a := newAgent(t, strings.Replace(nodeDocument, `"peers": [`, `"peers": [`+peers.String(), 1))
+	a.want(exitNo, "apply") // tailscaled knows only one of them
+	if got := a.want(exitYes, "plan"); got != "nothing to do\n" {
+		t.Errorf("second plan: %.200s", got)
 	}
 }

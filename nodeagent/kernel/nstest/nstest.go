@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // Namespace is a network namespace.
@@ -140,4 +141,26 @@ func (n *Namespace) Sysctl(key, value string) {
 	if err := os.WriteFile("/proc/sys/net/"+strings.ReplaceAll(key, ".", "/"), []byte(value), 0o644); err != nil {
 		n.t.Fatal(err)
 	}
+}
+
+// WithoutCapabilities runs f while the thread has no effective capabilities. The goroutine must be locked to its thread,
+// as [New] does.
+func WithoutCapabilities(t testing.TB, f func()) {
+	t.Helper()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var all [2]unix.CapUserData
+	if err := unix.Capget(&header, &all[0]); err != nil {
+		t.Fatal(err)
+	}
+	none := all
+	none[0].Effective, none[1].Effective = 0, 0
+	if err := unix.Capset(&header, &none[0]); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Capset(&header, &all[0]); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	f()
 }

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
+)
+
+// The document's path differs from run to run; tests see it as FILE.
+func runFake(t *testing.T, f kernel.Interface, document string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "node.json")
+	if document != "" {
+		if err := os.WriteFile(path, []byte(document), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out, errs strings.Builder
+	code = Run(t.Context(), Env{Kernel: f, Stdout: &out, Stderr: &errs}, append(args, "--config", path))
+	clean := strings.NewReplacer(path, "FILE")
+	return clean.Replace(out.String()), clean.Replace(errs.String()), code
+}
+
+func TestOneClearMessage(t *testing.T) {
+	denied := kernel.NewFake()
+	denied.Err = fmt.Errorf("read nftables: %w", syscall.EPERM)
+	broken := kernel.NewFake()
+	broken.Err = fmt.Errorf("list interfaces: %w", syscall.ENOBUFS)
+	tests := []struct {
+		name     string
+		kernel   kernel.Interface
+		document string
+		args     []string
+		code     int
+		stderr   string
+	}{
+		{"missing file", kernel.NewFake(), "", []string{"apply"}, 2,
+			`tailmesh-agent: no document at "FILE": write the node's document there, or name another file with --config` + "\n"},
+		{"garbage", kernel.NewFake(), "\x00\x01\x02", []string{"apply"}, 2,
+			"tailmesh-agent: FILE: line 1, column 1: invalid character '\\x00' looking for beginning of value\n"},
+		{"two problems", kernel.NewFake(), strings.Replace(nodeDocument, `"mesh"`, `"colour": 1, "routing": {"table": 0}, "mesh"`, 1), []string{"plan"}, 2,
+			"tailmesh-agent: FILE: 2 problems\n" +
+				"  colour: unknown key; known here: discover, firewall, local_cidrs, mesh, node, overlay, peers, pod_cidrs, routing, version\n" +
+				"  routing.table: 0 is out of range: want a number from 1 to 4294967295\n"},
+		{"no permission", denied, nodeDocument, []string{"apply"}, 2,
+			"tailmesh-agent: not permitted: run as root, or with CAP_NET_ADMIN (read nftables: operation not permitted)\n"},
+		{"no permission to clean up", denied, "", []string{"cleanup"}, 2,
+			"tailmesh-agent: not permitted: run as root, or with CAP_NET_ADMIN (read nftables: operation not permitted)\n"},
+		{"kernel trouble", broken, nodeDocument, []string{"status"}, 2,
+			"tailmesh-agent: list interfaces: no buffer space available\n"},
+		{"unknown command", kernel.NewFake(), "", []string{"aply"}, 2,
+			"tailmesh-agent: unknown command \"aply\" for \"tailmesh-agent\"\n\nDid you mean this?\n\tapply\n\n"},
+		{"unknown flag", kernel.NewFake(), "", []string{"apply", "--colour"}, 2, "tailmesh-agent: unknown flag: --colour\n"},
+		{"argument", kernel.NewFake(), "", []string{"apply", "now"}, 2, "tailmesh-agent: unknown command \"now\" for \"tailmesh-agent apply\"\n"},
+		{"invalid document", kernel.NewFake(), "{}", []string{"validate"}, 1, "tailmesh-agent: FILE: 4 problems\n" +
+			"  version: missing\n  mesh: missing\n  node: missing\n  peers: missing\n"},
+		{"nothing to validate", kernel.NewFake(), "", []string{"validate"}, 2,
+			`tailmesh-agent: no document at "FILE": write the node's document there, or name another file with --config` + "\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			stdout, stderr, code := runFake(t, tt.kernel, tt.document, tt.args...)
+			if diff := cmp.Diff(tt.stderr, stderr); diff != "" || code != tt.code || stdout != "" {
+				t.Errorf("exit code %d, want %d; stdout %q; stderr (-want +got):\n%s", code, tt.code, stdout, diff)
+			}
+		})
+	}
+}
+
+func TestValidate(t *testing.T) {
+	stdout, stderr, code := runFake(t, kernel.NewFake(), nodeDocument, "validate")
+	if stdout != "FILE: valid: node ams1 of mesh futhark, 1 peers\n" || stderr != "" || code != 0 {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+}
+
+// With --json, stdout is one JSON object that says its version, for failures too.
+func TestJSON(t *testing.T) {
+	denied := kernel.NewFake()
+	denied.Err = syscall.EPERM
+	tests := []struct {
+		name     string
+		kernel   kernel.Interface
+		document string
+		verb     string
+		code     int
+		want     map[string]any
+	}{
+		{"apply", kernel.NewFake(), nodeDocument, "apply", 2, map[string]any{"verdict": "unknown", "node": "ams1"}},
+		{"plan", kernel.NewFake(), nodeDocument, "plan", 1, map[string]any{"node": "ams1"}},
+		{"status", kernel.NewFake(), nodeDocument, "status", 1, map[string]any{"verdict": "wrong"}},
+		{"cleanup", kernel.NewFake(), "", "cleanup", 0, map[string]any{"changes": []any{}}},
+		{"valid", kernel.NewFake(), nodeDocument, "validate", 0, map[string]any{"valid": true}},
+		{"not valid", kernel.NewFake(), `{"x":1}`, "validate", 1, map[string]any{"valid": false}},
+		{"bad document", kernel.NewFake(), `[]`, "apply", 2, map[string]any{
+			"error": "FILE: want an object, got an array", "problems": []any{map[string]any{"path": "", "message": "want an object, got an array"}},
+		}},
+		{"no permission", denied, nodeDocument, "apply", 2, map[string]any{
+			"error": "not permitted: run as root, or with CAP_NET_ADMIN (operation not permitted)",
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			stdout, stderr, code := runFake(t, tt.kernel, tt.document, tt.verb, "--json")
+			if code != tt.code || stderr != "" {
+				t.Errorf("exit code %d, want %d; stderr %q", code, tt.code, stderr)
+			}
+			var got map[string]any
+			if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+				t.Fatalf("%v in %s", err, stdout)
+			}
+			tt.want["schemaVersion"], tt.want["command"] = 1.0, tt.verb
+			for key, want := range tt.want {
+				if diff := cmp.Diff(want, got[key]); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", key, diff)
+				}
+			}
+		})
+	}
+}
