@@ -18,6 +18,8 @@ import (
 // run: one that starts to agree fails the test, so that the list cannot outlive its reasons.
 var undecidable = map[string]string{
 	"policytest-allpass-grants-only-tag-src-ipv6-literal-dst": "addresses were renumbered in the recording, IPv6 literals in the policy were not",
+	"acl-s08": "the control plane does not order the destinations of one acl: autogroup:self came first here, last in acl-a17 and acl-sf11",
+	"nodeattrs-interaction-h3-policy-uses-everything": "sources are in the order of the addresses before they were renumbered",
 }
 
 // capture is one recorded answer of the control plane.

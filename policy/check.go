@@ -34,6 +34,9 @@ func Check(file string, src []byte, inv *Inventory, reqs []Requirement) *Report 
 		r.Message = diags[i].Message
 	}
 	if p == nil {
+		for _, req := range reqs {
+			r.Requirements = append(r.Requirements, requireWithout(req))
+		}
 		r.finish(diags)
 		return r
 	}
@@ -51,6 +54,14 @@ func Check(file string, src []byte, inv *Inventory, reqs []Requirement) *Report 
 		for _, t := range r.SSHTests {
 			v.reportTest(t, "ssh test")
 		}
+	}
+	for _, req := range reqs {
+		res := requireWithout(req)
+		if r.Compiled != nil {
+			res = r.Compiled.require(req)
+		}
+		r.Requirements = append(r.Requirements, res)
+		v.diags = append(v.diags, res.Diagnostics...)
 	}
 	r.Message, r.Status = v.message, v.status
 	if r.Message == "" {

@@ -22,8 +22,8 @@ type Decision struct {
 type endpoint struct {
 	dev   *device
 	addr  netip.Addr
-	name  selector // of an endpoint without device and address
-	exact bool     // addr alone counts among literals
+	name  selector          // of an endpoint without device and address
+	exact bool              // addr alone counts among literals
 	attrs map[string]string // posture attributes that a test gives; nil: those of the device
 }
 

@@ -1,31 +1,478 @@
 package policy
 
-import "github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
+)
 
 // Requirement says that a flow must be admitted, between every ordered pair of devices that Src and Dst expand to.
 type Requirement struct {
 	Name  string   `json:"name"`
-	Src   []string `json:"src"`             // selectors as in a grant
-	Dst   []string `json:"dst"`             // selectors as in a grant, without ports
-	Proto string   `json:"proto"`           // name or number, as in an acl
+	Src   []string `json:"src"`             // selectors as in a grant, or names of devices
+	Dst   []string `json:"dst"`             // the same, without ports
+	Proto string   `json:"proto"`           // name or number, as in an acl; empty: tcp
 	Ports string   `json:"ports,omitempty"` // "443", "80-443"; empty or "*" is all
 	Why   string   `json:"why,omitempty"`
 }
 
 // RequirementResult is the judgement of one Requirement.
 type RequirementResult struct {
-	Requirement Requirement  `json:"requirement"`
-	Verdict     Verdict      `json:"verdict"`
-	Missing     []string     `json:"missing,omitempty"` // what was missing, where Undecided
-	Pairs       int          `json:"pairs"`             // ordered pairs judged
+	Requirement Requirement `json:"requirement"`
+	Verdict     Verdict     `json:"verdict"`
+	Missing     []string    `json:"missing,omitempty"` // what was missing, where Undecided
+	Pairs       int         `json:"pairs"`             // ordered pairs judged
+	FailedPairs int         `json:"failedPairs"`       // those not admitted
+	// Failed lists the pairs that are not admitted, the first maxFailed of them.
 	Failed      []FailedPair `json:"failed,omitempty"`
 	Diagnostics diag.List    `json:"diagnostics,omitempty"` // what to show: nearest rule, pairs, the text to add
 }
 
-// FailedPair is an ordered pair of devices between which a required flow is not admitted.
+// FailedPair is an ordered pair of devices between which a required flow is not admitted. Where no device bears a name
+// yet, Src and Dst are the names and the addresses are empty.
 type FailedPair struct {
 	Src     string `json:"src"` // host name
 	Dst     string `json:"dst"`
-	SrcAddr string `json:"srcAddr"`
-	DstAddr string `json:"dstAddr"`
+	SrcAddr string `json:"srcAddr,omitempty"`
+	DstAddr string `json:"dstAddr,omitempty"`
+}
+
+// maxFailed bounds a list that grows with the square of a mesh.
+const maxFailed = 1000
+
+// failedParty is a pair of parties that a requirement fails for, with the ends that were judged.
+type failedParty struct {
+	src, dst endpoint
+}
+
+// require judges a requirement. Both address families that a pair has in common must be admitted: nobody knows which
+// one an overlay will take.
+func (c *Compiled) require(req Requirement) RequirementResult {
+	res := RequirementResult{Requirement: req, Verdict: Fail}
+	invalid := func(err error) RequirementResult {
+		res.Diagnostics = diag.List{{
+			Severity: diag.Error, Code: "invalid-requirement", File: c.v.file,
+			Message: fmt.Sprintf("requirement %q: %v", req.Name, err),
+		}}
+		return res
+	}
+	f, err := req.flow()
+	if err != nil {
+		return invalid(err)
+	}
+	src, missing, err := c.requirementEnds(req.Src)
+	if err != nil {
+		return invalid(fmt.Errorf("src: %w", err))
+	}
+	dst, missing2, err := c.requirementEnds(req.Dst)
+	if err != nil {
+		return invalid(fmt.Errorf("dst: %w", err))
+	}
+	lacks := slices.Concat(missing, missing2)
+	var failed []failedParty
+	undecided := false
+	from := c.parties(src)
+	for _, d := range c.parties(dst) {
+		for _, s := range from {
+			n := pairsOf(s, d)
+			if n == 0 {
+				continue
+			}
+			res.Pairs += n
+			o, at := c.requireParty(s, d, f)
+			switch o.verdict {
+			case Fail:
+				res.FailedPairs += n
+				failed = append(failed, at)
+				res.listFailed(s, d, at)
+			case Undecided:
+				undecided = true
+				lacks = append(lacks, o.missing...)
+			}
+		}
+	}
+	slices.SortFunc(res.Failed, func(a, b FailedPair) int {
+		if c := strings.Compare(a.Src, b.Src); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Dst, b.Dst)
+	})
+	slices.Sort(lacks)
+	lacks = slices.Compact(lacks)
+	switch {
+	case res.FailedPairs > 0 && (c.x.known || !c.unsure(failed)):
+		res.Verdict = Fail
+		res.Diagnostics = diag.List{c.unmet(&res, f, failed)}
+	case res.FailedPairs > 0 || undecided || len(lacks) > 0:
+		res.Verdict = Undecided
+		res.Missing = lacks
+		if len(lacks) == 0 {
+			res.Missing = []string{"an inventory of devices"}
+		}
+		res.Diagnostics = diag.List{{
+			Severity: diag.Note, Code: "requirement-undecided", File: c.v.file,
+			Message: fmt.Sprintf("%s; this cannot be decided", req.sentence(f)),
+		}}
+		for _, m := range res.Missing {
+			res.Diagnostics[0].Notes = append(res.Diagnostics[0].Notes, "not known: "+m)
+		}
+	default:
+		res.Verdict = Pass
+	}
+	return res
+}
+
+// unsure reports whether some of the failed are names without a device, of which an inventory might tell more.
+func (c *Compiled) unsure(failed []failedParty) bool {
+	return slices.ContainsFunc(failed, func(f failedParty) bool { return f.src.dev == nil || f.dst.dev == nil })
+}
+
+func (req *Requirement) flow() (flow, error) {
+	proto := req.Proto
+	if proto == "" {
+		proto = "tcp"
+	}
+	n, err := parseProto(proto)
+	f := flow{proto: n, ports: allPorts()}
+	if err != nil || req.Ports == "" || req.Ports == "*" {
+		return f, err
+	}
+	if !hasPorts(n) {
+		return f, fmt.Errorf("ports %q: %s has no ports", req.Ports, protoName(n))
+	}
+	f.ports, err = parsePortRange(req.Ports)
+	return f, err
+}
+
+func (req *Requirement) sentence(f flow) string {
+	what := protoName(f.proto)
+	if !f.ports.isAll() {
+		what += " " + f.ports.text()
+	}
+	subject := "requirement"
+	if req.Name != "" {
+		subject += " " + strconv.Quote(req.Name)
+	}
+	return fmt.Sprintf("%s needs %s from %s to %s", subject, what, strings.Join(req.Src, ", "), strings.Join(req.Dst, ", "))
+}
+
+// requirementEnds expands selectors to endpoints, each once.
+func (c *Compiled) requirementEnds(selectors []string) (ends []endpoint, missing []string, err error) {
+	if len(selectors) == 0 {
+		return nil, nil, fmt.Errorf("names nobody")
+	}
+	type key struct {
+		dev  *device
+		addr netip.Addr
+		name string
+	}
+	seen := map[key]bool{}
+	for _, text := range selectors {
+		list, lacks, err := c.endpoints(text)
+		if err != nil {
+			return nil, nil, err
+		}
+		if lacks != "" {
+			missing = append(missing, lacks)
+		}
+		for _, e := range list {
+			k := key{e.dev, e.addr, e.name.name}
+			if !seen[k] {
+				seen[k] = true
+				ends = append(ends, e)
+			}
+		}
+	}
+	return ends, missing, nil
+}
+
+// pairsOf counts the ordered pairs of different devices between two parties.
+func pairsOf(s, d party) int {
+	if len(s.devices) == 0 || len(d.devices) == 0 {
+		return max(1, len(s.devices)) * max(1, len(d.devices))
+	}
+	both := 0
+	in := make(map[*device]bool, len(s.devices))
+	for _, dev := range s.devices {
+		in[dev] = true
+	}
+	for _, dev := range d.devices {
+		if in[dev] {
+			both++
+		}
+	}
+	return len(s.devices)*len(d.devices) - both
+}
+
+// requireParty judges one pair of parties in every family they share; at says which ends decided.
+func (c *Compiled) requireParty(s, d party, f flow) (outcome, failedParty) {
+	worst := outcome{verdict: Fail}
+	at := failedParty{s.ends[0], d.ends[0]}
+	judged := false
+	for _, de := range d.ends {
+		candidates := c.admitting(c.candidates(d, de), f)
+		for _, se := range s.ends {
+			if !sameFamily(se, de) {
+				continue
+			}
+			o := c.judge(se, de, f, candidates)
+			if !judged || o.verdict == Fail && worst.verdict != Fail || o.verdict == Undecided && worst.verdict == Pass {
+				worst, at = o, failedParty{se, de}
+			}
+			judged = true
+		}
+	}
+	return worst, at
+}
+
+func (r *RequirementResult) listFailed(s, d party, at failedParty) {
+	each := func(p party) []*device {
+		if len(p.devices) == 0 {
+			return []*device{nil}
+		}
+		return p.devices
+	}
+	for _, sd := range each(s) {
+		for _, dd := range each(d) {
+			if sd == dd && sd != nil {
+				continue
+			}
+			if len(r.Failed) == maxFailed {
+				return
+			}
+			p := FailedPair{}
+			p.Src, p.SrcAddr = describe(sd, at.src)
+			p.Dst, p.DstAddr = describe(dd, at.dst)
+			r.Failed = append(r.Failed, p)
+		}
+	}
+}
+
+// describe names a device by its host name and its address of the family that was judged.
+func describe(d *device, e endpoint) (name, addr string) {
+	if d == nil {
+		if e.addr.IsValid() {
+			return e.addr.String(), e.addr.String()
+		}
+		return e.name.text, ""
+	}
+	for _, a := range d.addrs {
+		if !e.addr.IsValid() || a.BitLen() == e.addr.BitLen() {
+			return d.key, a.String()
+		}
+	}
+	return d.key, ""
+}
+
+// unmet words the finding about a requirement that fails: where the nearest rule is, whom it concerns, what to add.
+func (c *Compiled) unmet(res *RequirementResult, f flow, failed []failedParty) diag.Diagnostic {
+	req := &res.Requirement
+	d := diag.Diagnostic{
+		Severity: diag.Error, Code: "requirement-unmet", File: c.v.file, Message: req.sentence(f) + "; no rule allows it",
+	}
+	if res.FailedPairs < res.Pairs {
+		d.Message = fmt.Sprintf("%s; no rule allows it for %d of %d pairs", req.sentence(f), res.FailedPairs, res.Pairs)
+	}
+	near := c.nearestRule(f, failed)
+	c.pointAt(&d, near, f)
+	if !hasPorts(f.proto) && f.proto != protoICMP && f.proto != protoICMPv6 {
+		d.Notes = append(d.Notes, fmt.Sprintf("%s is IP protocol %d; a rule that names no protocol never matches it", protoName(f.proto), f.proto))
+	}
+	if len(res.Failed) > 0 {
+		p := res.Failed[0]
+		d.Notes = append(d.Notes, fmt.Sprintf("%d of %d pairs affected, first %s -> %s", res.FailedPairs, res.Pairs, withAddr(p.Src, p.SrcAddr), withAddr(p.Dst, p.DstAddr)))
+	}
+	if req.Why != "" {
+		d.Notes = append(d.Notes, "why: "+req.Why)
+	}
+	d.Help = append(d.Help, c.remedy(req, f, near))
+	return d
+}
+
+func withAddr(name, addr string) string {
+	if addr == "" || addr == name {
+		return name
+	}
+	return name + " (" + addr + ")"
+}
+
+// nearestRule returns the rule that fails a pair by the least: one between the right ends but for other protocols or
+// ports before one with a wrong end; nil where no rule has anything in common with the flow.
+func (c *Compiled) nearestRule(f flow, failed []failedParty) *rule {
+	if len(failed) == 0 {
+		return nil
+	}
+	at := failed[0]
+	var best *rule
+	bestScore := 0
+	for _, r := range c.rules {
+		if r.selfPorts != nil || r.isVia || r.node.Path == "" {
+			continue
+		}
+		score := 0
+		src := r.src.has(c, at.src) == Pass
+		dst := slices.ContainsFunc(r.dsts, func(p dstPart) bool { return p.to.match(c, at.dst) == Pass })
+		if src {
+			score += 4
+		}
+		if dst {
+			score += 4
+		}
+		if r.lists(f.proto) {
+			score += 3
+		}
+		// A rule that shares one end and not even the protocol is no neighbour.
+		if score > bestScore && score >= 7 {
+			best, bestScore = r, score
+		}
+	}
+	return best
+}
+
+// pointAt sets the place of a finding: in the nearest rule the part that is too narrow, else the list of rules.
+func (c *Compiled) pointAt(d *diag.Diagnostic, near *rule, f flow) {
+	at := func(n Node, label string) { d.Range, d.Path, d.Label = n.Range, n.Path, label }
+	if near == nil {
+		switch list := c.listFor(nil); {
+		case list != nil:
+			n := *list
+			n.Range.End = n.Range.Start
+			n.Range.End.Column++
+			n.Range.End.Offset++
+			at(n, "no rule here is near it")
+		default:
+			n := c.p.Node
+			n.Range.End = n.Range.Start
+			n.Range.End.Column++
+			n.Range.End.Offset++
+			at(n, "no rules: everything is allowed, of tcp, udp, icmp and icmpv6")
+		}
+		return
+	}
+	covers := "covers tcp, udp, icmp and icmpv6 only"
+	if near.proto != nil {
+		covers = "covers " + protoName(near.proto[0]) + " only"
+	}
+	if near.lists(f.proto) {
+		covers = "does not cover both ends and all ports"
+	}
+	if g, a := c.ruleText(near); g != nil {
+		at(g.IP.Node, covers)
+		for _, s := range g.IP.Items {
+			pp, err := parseProtoPorts(s.Value)
+			if err == nil && (pp.proto == 0 && near.proto == nil || near.proto != nil && pp.proto == near.proto[0]) {
+				at(s.Node, covers)
+				break
+			}
+		}
+	} else if a != nil {
+		switch {
+		case a.Proto.Value != "":
+			at(a.Proto.Node, covers)
+		case !a.Dst.Range.IsZero():
+			at(a.Dst.Node, "without a protocol this "+covers)
+		default:
+			at(a.Node, covers)
+		}
+	}
+}
+
+// ruleText finds the grant or the acl that a rule comes from.
+func (c *Compiled) ruleText(r *rule) (*Grant, *ACL) {
+	for i := range c.p.Grants {
+		if c.p.Grants[i].Path == r.node.Path {
+			return &c.p.Grants[i], nil
+		}
+	}
+	for i := range c.p.ACLs {
+		if c.p.ACLs[i].Path == r.node.Path {
+			return nil, &c.p.ACLs[i]
+		}
+	}
+	return nil, nil
+}
+
+// listFor is the section that a remedy belongs to: that of the nearest rule, else the one that the policy has. A policy
+// that has both and no near rule gets a grant.
+func (c *Compiled) listFor(near *rule) *Node {
+	if near != nil {
+		if g, _ := c.ruleText(near); g != nil {
+			return &c.p.GrantList
+		}
+		return &c.p.ACLList
+	}
+	switch {
+	case c.p.Grants != nil:
+		return &c.p.GrantList
+	case c.p.ACLs != nil:
+		return &c.p.ACLList
+	}
+	return nil
+}
+
+// remedy is the text that makes the requirement pass, in the syntax of the rule that is near it.
+func (c *Compiled) remedy(req *Requirement, f flow, near *rule) diag.Help {
+	src, dst := c.ruleSelectors(req.Src), c.ruleSelectors(req.Dst)
+	name := protoName(f.proto)
+	if _, known := protocolNames()[name]; !known {
+		name = strconv.Itoa(f.proto)
+	}
+	entry := name + ":" + f.ports.text()
+	grant := fmt.Sprintf(`{"src": %s, "dst": %s, "ip": [%s]}`, quoteList(src), quoteList(dst), quote(entry))
+	list := c.listFor(near)
+	switch list {
+	case nil:
+		// Without rules everything is allowed; the first rule ends that, so what was allowed has to be said.
+		all := `{"src": ["*"], "dst": ["*"], "ip": ["*"]}`
+		return diag.Help{
+			Message: "add grants: one for what is allowed without any, one for " + name,
+			Edits:   c.p.setSection("grants", "[\n\t\t"+all+",\n\t\t"+grant+",\n\t]"),
+		}
+	case &c.p.ACLList:
+		dstPorts := make([]string, len(dst))
+		for i, d := range dst {
+			if sel := parseSelector(d); sel.kind == selAddr && sel.addrs.From().Is6() {
+				d = "[" + d + "]"
+			}
+			dstPorts[i] = d + ":" + f.ports.text()
+		}
+		acl := fmt.Sprintf(`{"action": "accept", "proto": %s, "src": %s, "dst": %s}`, quote(name), quoteList(src), quoteList(dstPorts))
+		return diag.Help{Message: "add this acl", Edits: c.p.appendTo(list.Range, acl)}
+	}
+	if near != nil {
+		g, _ := c.ruleText(near)
+		// Widening a grant that is about others too would allow more than is needed.
+		if g != nil && g.IP.Present && near.src.posture == nil && sameSet(g.Src.Values(), src) && sameSet(g.Dst.Values(), dst) {
+			return diag.Help{Message: "name the protocol in this grant", Edits: c.p.appendTo(g.IP.Range, quote(entry))}
+		}
+	}
+	return diag.Help{Message: "add this grant", Edits: c.p.appendTo(list.Range, grant)}
+}
+
+func sameSet(a, b []string) bool {
+	return slices.Equal(slices.Compact(slices.Sorted(slices.Values(a))), slices.Compact(slices.Sorted(slices.Values(b))))
+}
+
+// ruleSelectors are a requirement's selectors as a rule can name them: a device by its addresses.
+func (c *Compiled) ruleSelectors(selectors []string) []string {
+	var out []string
+	for _, s := range selectors {
+		if _, ok := c.v.known(s); !ok {
+			if d := c.x.find(s); d != nil {
+				out = append(out, d.ips...)
+				continue
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// requireWithout is the answer where the policy has no rules to judge by, because the control plane refuses it.
+func requireWithout(req Requirement) RequirementResult {
+	return RequirementResult{Requirement: req, Verdict: Undecided, Missing: []string{"a policy that the control plane accepts"}}
 }
