@@ -15,8 +15,72 @@ import (
 	"github.com/tailmesh/terraform-provider-tailmesh/provider/client"
 )
 
-// sameText reports whether the control plane stores the two texts alike: they differ in formatting at most.
-func sameText(x, y string) bool { return formatted(x) == formatted(y) }
+// sameText reports whether two texts differ in white space and trailing commas at most: same values, spelled alike, with
+// the same comments at the same places. Whether a list stands on one line or on several is no difference, although the
+// control plane, which formats what it stores, keeps it.
+func sameText(x, y string) bool {
+	if x == y {
+		return true
+	}
+	if _, err := policy.Format([]byte(x)); err != nil {
+		return false
+	}
+	if _, err := policy.Format([]byte(y)); err != nil {
+		return false
+	}
+	return slices.Equal(tokens(x), tokens(y))
+}
+
+// tokens splits HuJSON that is well formed into what is not white space, without trailing commas.
+func tokens(s string) []string {
+	var out []string
+	comma := -1 // the comma with nothing but comments behind it
+	for i := 0; i < len(s); {
+		end, token := i+1, ""
+		switch c := s[i]; {
+		case strings.IndexByte(" \t\r\n", c) >= 0:
+			i++
+			continue
+		case c == '"':
+			for ; s[end] != '"'; end++ {
+				if s[end] == '\\' {
+					end++
+				}
+			}
+			end++
+		case strings.HasPrefix(s[i:], "//"):
+			if n := strings.IndexByte(s[i:], '\n'); n >= 0 {
+				end = i + n
+			} else {
+				end = len(s)
+			}
+			token = strings.Join(strings.Fields(s[i:end]), " ")
+		case strings.HasPrefix(s[i:], "/*"):
+			end = i + 2 + strings.Index(s[i+2:], "*/") + 2
+			token = strings.Join(strings.Fields(s[i:end]), " ")
+		case strings.IndexByte("{}[]:,", c) < 0:
+			for end < len(s) && strings.IndexByte("{}[]:, \t\r\n/", s[end]) < 0 {
+				end++
+			}
+		}
+		if token != "" { // a comment
+			out = append(out, token)
+			i = end
+			continue
+		}
+		token = s[i:end]
+		if (token == "]" || token == "}") && comma >= 0 {
+			out = slices.Delete(out, comma, comma+1)
+		}
+		comma = -1
+		if token == "," {
+			comma = len(out)
+		}
+		out = append(out, token)
+		i = end
+	}
+	return out
+}
 
 // formatted is the text as the control plane stores it, or as it is where it is not HuJSON.
 func formatted(s string) string {
