@@ -118,3 +118,126 @@ func TestPolicyLife(t *testing.T) {
 		},
 	})
 }
+
+// noWrites checks that the file in force is the one given and that nobody asked to change it.
+func (n *tailnet) noWrites(t *testing.T) {
+	t.Helper()
+	if w := n.writes(); len(w) != 0 {
+		t.Errorf("%d writes, want none: %+v", len(w), w)
+	}
+}
+
+// The reason that the provider exists: a policy without the overlay's protocol does not get past the plan.
+func TestPolicyWithoutOverlayFailsThePlan(t *testing.T) {
+	needTofu(t)
+	for _, tt := range []struct {
+		name, content, addition string
+	}{
+		{"grants", without(t, meshPolicy, `, "ip-in-ip:*"`), "ip-in-ip"},
+		{"acls", `{
+			"tagOwners": {"tag:node": []},
+			"acls": [{"action": "accept", "src": ["tag:node"], "dst": ["tag:node:*"]}],
+		}`, "ip-in-ip"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tailnet := newTailnet(t, controlsim.Options{})
+			resource.UnitTest(t, resource.TestCase{
+				ProtoV6ProviderFactories: factories(),
+				Steps: []resource.TestStep{{
+					Config:      tailnet.config(policyConfig(tt.content, meshRequirement)),
+					ExpectError: says("Error:", "ip-in-ip", "with tailmesh_policy.this", "content", "line", "help:", tt.addition),
+				}},
+			})
+			tailnet.noWrites(t)
+		})
+	}
+}
+
+func TestPolicyLosingOverlayFailsThePlan(t *testing.T) {
+	needTofu(t)
+	tailnet := newTailnet(t, controlsim.Options{})
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories(),
+		Steps: []resource.TestStep{
+			{Config: tailnet.config(policyConfig(meshPolicy, meshRequirement))},
+			{
+				PreConfig:   tailnet.ClearRequests,
+				Config:      tailnet.config(policyConfig(without(t, meshPolicy, `, "ip-in-ip:*"`), meshRequirement)),
+				ExpectError: says("Error:", "ip-in-ip"),
+			},
+		},
+	})
+	tailnet.noWrites(t)
+}
+
+func TestPolicyFailingTestFailsThePlan(t *testing.T) {
+	needTofu(t)
+	tailnet := newTailnet(t, controlsim.Options{})
+	failing := strings.Replace(meshPolicy, `"accept": ["tag:node:6443"]`, `"deny": ["tag:node:6443"]`, 1)
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories(),
+		Steps: []resource.TestStep{{
+			Config:      tailnet.config(policyConfig(failing, "")),
+			ExpectError: says("Error:", "with tailmesh_policy.this", "content", "line 8"),
+		}},
+	})
+	tailnet.noWrites(t)
+}
+
+// A policy that is not known at plan time blocks nothing then, and is checked before it is written.
+func TestPolicyUnknownAtPlan(t *testing.T) {
+	needTofu(t)
+	unknown := func(content string) string {
+		return fmt.Sprintf("resource \"terraform_data\" \"content\" {\n  input = %s\n}\n", heredoc(content)) + `
+resource "tailmesh_policy" "this" {
+  content = terraform_data.content.output
+` + meshRequirement + "}\n"
+	}
+	t.Run("good", func(t *testing.T) {
+		tailnet := newTailnet(t, controlsim.Options{})
+		resource.UnitTest(t, resource.TestCase{
+			ProtoV6ProviderFactories: factories(),
+			Steps:                    []resource.TestStep{{Config: tailnet.config(unknown(meshPolicy))}},
+		})
+		if len(tailnet.writes()) != 1 {
+			t.Errorf("writes %+v, want one", tailnet.writes())
+		}
+	})
+	t.Run("bad", func(t *testing.T) {
+		tailnet := newTailnet(t, controlsim.Options{})
+		resource.UnitTest(t, resource.TestCase{
+			ProtoV6ProviderFactories: factories(),
+			Steps: []resource.TestStep{{
+				Config:      tailnet.config(unknown(without(t, meshPolicy, `, "ip-in-ip:*"`))),
+				ExpectError: says("Error:", "ip-in-ip"),
+			}},
+		})
+		tailnet.noWrites(t)
+	})
+}
+
+// Somebody else writes between the plan and the apply.
+func TestPolicyRival(t *testing.T) {
+	needTofu(t)
+	tailnet := newTailnet(t, controlsim.Options{})
+	rival := strings.Replace(meshPolicy, `"tagOwners": {`, `"tagOwners": {"tag:rival": [], `, 1)
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories(),
+		Steps: []resource.TestStep{
+			{Config: tailnet.config(policyConfig(meshPolicy, ""))},
+			{
+				PreConfig: func() {
+					if err := tailnet.AddFault(controlsim.Fault{Kind: controlsim.RivalFault, Times: -1, Policy: rival}); err != nil {
+						t.Error(err)
+					}
+				},
+				Config: tailnet.config(policyConfig(strings.Replace(meshPolicy, "6443", "10250", 1), "")),
+				ExpectError: says("the policy file was changed by somebody else since the plan", "Nothing was written",
+					"They changed: tagOwners", "Your change is in: tests", "tag:rival"),
+			},
+		},
+	})
+	if text, _ := tailnet.Policy(); !strings.Contains(text, "tag:rival") {
+		t.Errorf("the rival's file was overwritten by\n%s", text)
+	}
+}
