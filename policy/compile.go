@@ -364,7 +364,7 @@ func (c *Compiled) filter(d *device) []FilterRule {
 			emit(h.rule, h.rule.src.text, h.rule.src.key, h.ips, h.rule.dsts[h.part].ports)
 		}
 	}
-	for _, a := range c.apps {
+	for _, a := range c.reach.apps(d) {
 		if fr := c.appFilter(a, d); fr != nil {
 			out = append(out, placed{a.pos, fr})
 		}
@@ -387,6 +387,14 @@ func (c *Compiled) selfSources(src *srcSet, owner string) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// onto is the set of devices that may get a capability rule.
+func (a *appRule) onto() *srcSet {
+	if a.reversed || a.self {
+		return a.src
+	}
+	return a.dsts
 }
 
 // appFilter is a capability rule as one device gets it, nil where it gets none.

@@ -24,6 +24,9 @@ type reach struct {
 	sources *bart.Table[[]literal]
 	addrs   []netip.Addr // of all devices, sorted
 
+	appsOf  [][]*appRule // by device.n, for those that may get one
+	appsAny []*appRule
+
 	list    []*resolved // by resolved.id, as far as postings go
 	unknown []int       // ids of destinations of which the inventory does not tell all
 	classes []int       // by device.n: equal for devices that no rule tells apart
@@ -94,6 +97,7 @@ func newReach(c *Compiled) *reach {
 		x.addrs = append(x.addrs, a)
 	}
 	slices.SortFunc(x.addrs, netip.Addr.Compare)
+	x.indexApps()
 	byProfile := map[string]int{}
 	for _, d := range c.x.devices {
 		p := x.profile(d)
@@ -103,6 +107,46 @@ func newReach(c *Compiled) *reach {
 		x.classes = append(x.classes, byProfile[p])
 	}
 	return x
+}
+
+func (x *reach) indexApps() {
+	x.appsOf = make([][]*appRule, len(x.c.x.devices))
+	for _, a := range x.c.apps {
+		on := map[*device]bool{}
+		all := false
+		for _, r := range a.onto().parts {
+			all = all || r.any
+			for _, d := range r.devices {
+				on[d] = true
+			}
+			for _, rg := range r.literals {
+				for _, p := range rg.Prefixes() {
+					x.within(p, func(_ netip.Addr, d *device) { on[d] = true })
+				}
+			}
+		}
+		if all {
+			x.appsAny = append(x.appsAny, a)
+			continue
+		}
+		for d := range on {
+			x.appsOf[d.n] = append(x.appsOf[d.n], a)
+		}
+	}
+}
+
+// apps returns the capability rules that a device may get.
+func (x *reach) apps(d *device) []*appRule {
+	return slices.Concat(x.appsOf[d.n], x.appsAny)
+}
+
+// within calls f with each device's address in p.
+func (x *reach) within(p netip.Prefix, f func(netip.Addr, *device)) {
+	i, _ := slices.BinarySearchFunc(x.addrs, p.Masked().Addr(), netip.Addr.Compare)
+	last := netipx.PrefixLastIP(p)
+	for ; i < len(x.addrs) && x.addrs[i].Compare(last) <= 0; i++ {
+		f(x.addrs[i], x.c.x.byAddr[x.addrs[i]])
+	}
 }
 
 func addLiterals(t *bart.Table[[]literal], r *resolved) {
@@ -238,15 +282,14 @@ func (x *reach) literal(d *device, add func(id int, own, routed bool, ips []stri
 
 // routedDevices adds what names a device whose address lies in a subnet that d routes.
 func (x *reach) routedDevices(d *device, route netip.Prefix, add func(id int, own, routed bool, ips []string)) {
-	i, _ := slices.BinarySearchFunc(x.addrs, route.Masked().Addr(), netip.Addr.Compare)
-	last := netipx.PrefixLastIP(route)
-	for ; i < len(x.addrs) && x.addrs[i].Compare(last) <= 0; i++ {
-		if e := x.c.x.byAddr[x.addrs[i]]; e != d {
-			for _, id := range x.held[e.n] {
-				add(id, false, true, []string{x.addrs[i].String()})
-			}
+	x.within(route, func(a netip.Addr, e *device) {
+		if e == d {
+			return
 		}
-	}
+		for _, id := range x.held[e.n] {
+			add(id, false, true, []string{a.String()})
+		}
+	})
 }
 
 // destination returns the rules that name an address, or a device's address, as destination, in their order; those of
