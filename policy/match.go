@@ -345,43 +345,66 @@ func (s selector) kindName() string {
 // Can judges one flow. src and dst are selectors or host names, proto as in an acl (empty: tcp), port 0 for protocols
 // without. Where src or dst stand for several devices, every pair must be admitted.
 func (c *Compiled) Can(src, dst, proto string, port int) (Decision, error) {
+	q, err := c.ask(src, dst, proto, port)
+	if err != nil {
+		return Decision{}, err
+	}
+	return c.decide(q), nil
+}
+
+// question is a flow that is asked about, from everybody in from to everybody in to.
+type question struct {
+	from, to []endpoint
+	flow     flow
+	missing  []string // who else the names stand for is not known
+}
+
+func (c *Compiled) ask(src, dst, proto string, port int) (question, error) {
 	if proto == "" {
 		proto = "tcp"
 	}
 	n, err := parseProto(proto)
 	if err != nil {
-		return Decision{}, err
+		return question{}, err
 	}
-	f := flow{proto: n, ports: allPorts()}
+	q := question{flow: flow{proto: n, ports: allPorts()}}
 	switch {
 	case hasPorts(n) && (port < 1 || port > 65535):
-		return Decision{}, fmt.Errorf("port %d: %s needs a port from 1 to 65535", port, proto)
+		return question{}, fmt.Errorf("port %d: %s needs a port from 1 to 65535", port, proto)
 	case !hasPorts(n) && port != 0:
-		return Decision{}, fmt.Errorf("port %d: %s has no ports, use 0", port, proto)
+		return question{}, fmt.Errorf("port %d: %s has no ports, use 0", port, proto)
 	case hasPorts(n):
-		f.ports = PortRange{First: uint16(port), Last: uint16(port)}
+		q.flow.ports = PortRange{First: uint16(port), Last: uint16(port)}
 	}
-	from, missing, err := c.endpoints(src)
-	if err != nil {
-		return Decision{}, fmt.Errorf("src: %w", err)
+	var missing string
+	if q.from, missing, err = c.endpoints(src); err != nil {
+		return question{}, fmt.Errorf("src: %w", err)
 	}
-	to, missing2, err := c.endpoints(dst)
-	if err != nil {
-		return Decision{}, fmt.Errorf("dst: %w", err)
+	if missing != "" {
+		q.missing = append(q.missing, missing)
 	}
-	res := c.between(from, to, f)
+	if q.to, missing, err = c.endpoints(dst); err != nil {
+		return question{}, fmt.Errorf("dst: %w", err)
+	}
+	if missing != "" {
+		q.missing = append(q.missing, missing)
+	}
+	return q, nil
+}
+
+func (c *Compiled) decide(q question) Decision {
+	res := c.between(q.from, q.to, q.flow)
 	d := Decision{Verdict: res.verdict()}
 	if d.Verdict == Undecided {
 		d.Missing = res.missing
 	}
-	if d.Verdict == Fail && (missing != "" || missing2 != "") {
+	if d.Verdict == Fail && len(q.missing) > 0 {
 		// Whoever else the name stands for might be admitted, but somebody is not: that is an answer only where the
 		// name is known.
-		d.Verdict = Undecided
-		d.Missing = slices.DeleteFunc([]string{missing, missing2}, func(s string) bool { return s == "" })
+		d.Verdict, d.Missing = Undecided, q.missing
 	}
 	if res.rule != nil {
 		d.Rule, d.Range = res.rule.node.Path, res.rule.node.Range
 	}
-	return d, nil
+	return d
 }
