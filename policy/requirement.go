@@ -74,12 +74,16 @@ func (c *Compiled) require(req Requirement) RequirementResult {
 	}
 	lacks := slices.Concat(missing, missing2)
 	var failed []failedParty
-	undecided := false
+	undecided, apart := false, false
 	from := c.parties(src)
 	for _, d := range c.parties(dst) {
 		for _, s := range from {
 			n := pairsOf(s, d)
 			if n == 0 {
+				continue
+			}
+			if !shareFamily(s, d) { // an IPv4 and an IPv6 address, of devices that are named by both
+				apart = true
 				continue
 			}
 			res.Pairs += n
@@ -94,6 +98,9 @@ func (c *Compiled) require(req Requirement) RequirementResult {
 				lacks = append(lacks, o.missing...)
 			}
 		}
+	}
+	if res.Pairs == 0 && apart {
+		return invalid(fmt.Errorf("src and dst have no address family in common"))
 	}
 	slices.SortFunc(res.Failed, func(a, b FailedPair) int {
 		if c := strings.Compare(a.Src, b.Src); c != 0 {
@@ -206,6 +213,13 @@ func pairsOf(s, d party) int {
 		}
 	}
 	return len(s.devices)*len(d.devices) - both
+}
+
+// shareFamily reports whether some packet could pass from the one party to the other.
+func shareFamily(s, d party) bool {
+	return slices.ContainsFunc(s.ends, func(se endpoint) bool {
+		return slices.ContainsFunc(d.ends, func(de endpoint) bool { return sameFamily(se, de) })
+	})
 }
 
 // requireParty judges one pair of parties in every family they share; at says which ends decided.

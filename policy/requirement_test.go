@@ -211,3 +211,32 @@ func TestRequirementWithoutInventory(t *testing.T) {
 		})
 	}
 }
+
+// Nodes that are named by the addresses of both families are pairs within a family; no packet goes from IPv4 to IPv6.
+func TestRequirementBetweenAddresses(t *testing.T) {
+	src, dst := []string{"100.64.1.1", "fd7a:115c:a1e0::1:1"}, []string{"100.64.1.2", "fd7a:115c:a1e0::1:2"}
+	text := func(dst string) string {
+		return `{"grants": [{"src": ["100.64.1.1", "fd7a:115c:a1e0::1:1"], "dst": [` + dst + `], "ip": ["ip-in-ip:*"]}]}`
+	}
+	for name, tt := range map[string]struct {
+		policy string
+		dst    []string
+		want   Verdict
+		pairs  int
+	}{
+		"both families":  {text(`"100.64.1.2", "fd7a:115c:a1e0::1:2"`), dst, Pass, 2},
+		"one family":     {text(`"100.64.1.2"`), dst, Fail, 2},
+		"none in common": {text(`"100.64.1.2"`), dst[1:], Fail, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src := src
+			if tt.pairs == 0 {
+				src = src[:1]
+			}
+			r := Check("", []byte(tt.policy), fleet("tag:node", 3), []Requirement{{Src: src, Dst: tt.dst, Proto: "ip-in-ip"}})
+			if got := r.Requirements[0]; got.Verdict != tt.want || got.Pairs != tt.pairs {
+				t.Errorf("got %v of %d pairs, want %v of %d: %v", got.Verdict, got.Pairs, tt.want, tt.pairs, r.Diagnostics)
+			}
+		})
+	}
+}

@@ -37,7 +37,7 @@ func without(t *testing.T, text, piece string) string {
 
 const meshRequirement = `
   requirements = [{
-    name = "mesh \"futhark\""
+    name = "mesh futhark"
     src = ["tag:node"], dst = ["tag:node"], proto = "ip-in-ip", ports = null, why = null
   }]
 `

@@ -86,7 +86,7 @@ func (b *builder) requirements() {
 	}
 	for _, pair := range b.pairs() {
 		r := policy.Requirement{
-			Name: fmt.Sprintf("mesh %q", b.spec.Name), Src: pair.src, Dst: pair.dst,
+			Name: "mesh " + b.spec.Name, Src: pair.src, Dst: pair.dst,
 			Proto: o.documentProtocol(), Ports: o.ports(),
 			Why: "the overlay carries pod-to-pod packets between nodes in " + o.Protocol,
 		}
