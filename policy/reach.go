@@ -180,23 +180,22 @@ func overlapping(t *bart.Table[[]literal], p netip.Prefix, f func(literal)) {
 // itself, and what overlaps a subnet that it is approved to route. A rule with via reaches only the routers that it names.
 func (x *reach) device(d *device) []hit {
 	var out []hit
-	add := func(id int, own, routed bool, ips []string) {
+	add := func(id int, own, routed bool, ips, routedIPs []string) {
 		for _, p := range x.postings[id] {
 			if p.rule.isVia {
-				if !routed || !slices.ContainsFunc(p.rule.via, func(t string) bool { return slices.Contains(d.tags(), t) }) {
-					continue
+				if routed && slices.ContainsFunc(p.rule.via, func(t string) bool { return slices.Contains(d.tags(), t) }) {
+					out = append(out, hit{p.rule, p.part, routedIPs})
 				}
-			} else if !own && !routed {
-				continue
+			} else if own || routed {
+				out = append(out, hit{p.rule, p.part, ips})
 			}
-			out = append(out, hit{p.rule, p.part, ips})
 		}
 	}
 	for _, id := range x.held[d.n] {
-		add(id, true, false, d.ips)
+		add(id, true, false, d.ips, nil)
 	}
 	for _, id := range x.any {
-		add(id, true, len(d.routes) > 0, []string{"*"})
+		add(id, true, len(d.routes) > 0, []string{"*"}, []string{"*"})
 	}
 	x.literal(d, add)
 	for _, r := range d.routes {
@@ -210,7 +209,7 @@ func (x *reach) device(d *device) []hit {
 			}
 		}
 		for _, id := range x.internet {
-			add(id, false, true, ips)
+			add(id, false, true, ips, ips)
 		}
 	}
 	if d.owner != "" {
@@ -229,7 +228,7 @@ func (x *reach) device(d *device) []hit {
 
 // literal finds the addresses spelled in the policy that overlap the device's own or its routes. They are shown as
 // written, never narrowed.
-func (x *reach) literal(d *device, add func(id int, own, routed bool, ips []string)) {
+func (x *reach) literal(d *device, add func(id int, own, routed bool, ips, routedIPs []string)) {
 	type flags struct{ own, routed bool }
 	found := map[literal]flags{}
 	for _, a := range d.addrs {
@@ -270,24 +269,18 @@ func (x *reach) literal(d *device, add func(id int, own, routed bool, ips []stri
 			}
 			own, routed = own || found[l].own, routed || found[l].routed
 		}
-		for _, p := range x.postings[id] {
-			if p.rule.isVia {
-				ips = routedIPs
-				break
-			}
-		}
-		add(id, own, routed, ips)
+		add(id, own, routed, ips, routedIPs)
 	}
 }
 
 // routedDevices adds what names a device whose address lies in a subnet that d routes.
-func (x *reach) routedDevices(d *device, route netip.Prefix, add func(id int, own, routed bool, ips []string)) {
+func (x *reach) routedDevices(d *device, route netip.Prefix, add func(id int, own, routed bool, ips, routedIPs []string)) {
 	x.within(route, func(a netip.Addr, e *device) {
 		if e == d {
 			return
 		}
 		for _, id := range x.held[e.n] {
-			add(id, false, true, []string{a.String()})
+			add(id, false, true, []string{a.String()}, []string{a.String()})
 		}
 	})
 }
