@@ -10,8 +10,10 @@ import (
 )
 
 // fieldsOfRules reports the keys of acls and grants that do not exist. The two are easily mixed up: an entry of one
-// that stands in the other is explained as what it is, once.
-func (v *validator) fieldsOfRules() {
+// that stands in the other is explained as what it is, once; the paths of those are returned, for what else is wrong
+// with them would be said of something that they are not.
+func (v *validator) fieldsOfRules() map[string]bool {
+	misplaced := map[string]bool{}
 	for i := range v.p.Grants {
 		g := &v.p.Grants[i]
 		if len(g.Unknown) == 0 {
@@ -21,6 +23,7 @@ func (v *validator) fieldsOfRules() {
 			v.unknownKeys(g.Unknown, "src", "dst", "ip", "app", "via", "srcPosture")
 			continue
 		}
+		misplaced[g.Path] = true
 		key := g.Unknown[0]
 		d := v.refuse("unknown-field", key.Node, fmt.Sprintf("json: unknown field %q", key.Value), `belongs to acls, not to a grant`)
 		if strings.EqualFold(key.Value, "action") {
@@ -45,10 +48,12 @@ func (v *validator) fieldsOfRules() {
 			v.unknownKeys(a.Unknown, "action", "src", "dst", "proto", "srcPosture")
 			continue
 		}
+		misplaced[a.Path] = true
 		key := a.Unknown[0]
 		d := v.refuse("unknown-field", key.Node, fmt.Sprintf("json: unknown field %q", key.Value), "belongs to grants, not to an acl")
 		d.Help = append(d.Help, diag.Help{Message: `this looks like a grant: move it to "grants", or give it "action" and dst with ports`})
 	}
+	return misplaced
 }
 
 func anyKey(keys []String, names ...string) bool {

@@ -57,7 +57,7 @@ func newValidator(file string, p *Policy, x *index) *validator {
 
 // run checks every section, those first that others refer to.
 func (v *validator) run() {
-	v.fieldsOfRules()
+	misplaced := v.fieldsOfRules()
 	v.checkGroups()
 	v.checkHosts()
 	v.checkTagOwners()
@@ -65,10 +65,14 @@ func (v *validator) run() {
 	v.checkPostures()
 	v.checkAutoApprovers()
 	for i := range v.p.ACLs {
-		v.acl(&v.p.ACLs[i])
+		if a := &v.p.ACLs[i]; !misplaced[a.Path] {
+			v.acl(a)
+		}
 	}
 	for i := range v.p.Grants {
-		v.grant(&v.p.Grants[i])
+		if g := &v.p.Grants[i]; !misplaced[g.Path] {
+			v.grant(g)
+		}
 	}
 	v.ssh()
 	v.nodeAttrs()
