@@ -138,6 +138,9 @@ func (c *Compiled) portsTo(own []posting, de endpoint) []PortRange {
 
 // covers describes the traffic that a rule admits, given the ports that it names.
 func (r *rule) covers(ports []PortRange) string {
+	if r.proto == nil && !slices.ContainsFunc(ports, PortRange.isAll) {
+		return "tcp and udp on " + portsText(ports) + ", icmp and ipv6-icmp" // which any port opens
+	}
 	protos := "tcp, udp, icmp and ipv6-icmp"
 	portless := false
 	if r.proto != nil {
@@ -151,9 +154,13 @@ func (r *rule) covers(ports []PortRange) string {
 	if portless || slices.ContainsFunc(ports, PortRange.isAll) {
 		return protos
 	}
+	return protos + " on " + portsText(ports)
+}
+
+func portsText(ports []PortRange) string {
 	texts := make([]string, len(ports))
 	for i, p := range ports {
 		texts[i] = p.text()
 	}
-	return protos + " on " + strings.Join(texts, ", ")
+	return strings.Join(texts, ", ")
 }

@@ -37,7 +37,7 @@ func TestExplain(t *testing.T) {
 			src: "tag:node", dst: "tag:node", proto: "tcp", port: 22, verdict: Pass, pairs: 6,
 			want: []RuleTouch{
 				{Rule: "grants[1]", Pairs: 2, Covers: "udp on 53"},
-				{Rule: "acls[0]", Pairs: 6, Admitted: 6, Covers: "tcp, udp, icmp and ipv6-icmp on 22, 80-90", Decides: true},
+				{Rule: "acls[0]", Pairs: 6, Admitted: 6, Covers: "tcp and udp on 22, 80-90, icmp and ipv6-icmp", Decides: true},
 			},
 		},
 		{

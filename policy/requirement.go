@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -47,6 +48,21 @@ const maxFailed = 1000
 // failedParty is a pair of parties that a requirement fails for, with the ends that were judged.
 type failedParty struct {
 	src, dst endpoint
+}
+
+// Validate says what is wrong with a requirement that no policy could meet: an end, the protocol or the ports are missing
+// or cannot be read.
+func (req *Requirement) Validate() error {
+	switch {
+	case len(req.Src) == 0:
+		return errors.New(`no "src"`)
+	case len(req.Dst) == 0:
+		return errors.New(`no "dst"`)
+	case req.Proto == "":
+		return errors.New(`no "proto"`)
+	}
+	_, err := req.flow()
+	return err
 }
 
 // require judges a requirement. Both address families that a pair has in common must be admitted: nobody knows which

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,12 +15,27 @@ import (
 // flowFlags are those that say which traffic is asked about.
 type flowFlags struct {
 	proto string
-	port  uint16
+	port  port
+}
+
+// port is the value of --port.
+type port int
+
+func (p *port) String() string { return strconv.Itoa(int(*p)) }
+func (p *port) Type() string   { return "number" }
+
+func (p *port) Set(text string) error {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return errors.New("want a number from 0 to 65535")
+	}
+	*p = port(n)
+	return nil
 }
 
 func (f *flowFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.proto, "proto", "tcp", "protocol by name or number, such as udp, icmp, ip-in-ip or 47")
-	cmd.Flags().Uint16Var(&f.port, "port", 0, "port, for protocols that have ports")
+	cmd.Flags().Var(&f.port, "port", "port, for protocols that have ports")
 	must(cmd.RegisterFlagCompletionFunc("proto", cobra.FixedCompletions(
 		[]string{"tcp", "udp", "icmp", "ipv6-icmp", "ip-in-ip", "sctp", "gre", "esp", "ah"}, cobra.ShellCompDirectiveNoFileComp)))
 }
@@ -126,25 +143,37 @@ func (o *output) decision(l *loaded, src, dst string, flow flowFlags, d policy.D
 			Range   diag.Range `json:"range,omitzero"`
 			Missing []string   `json:"missing"`
 		}{version: v1, Answer: answer(d.Verdict), Missing: notNil(d.Missing)}
-		if d.Rule != "" {
+		if d.Rule != "" && d.Verdict != policy.Fail {
 			doc.Rule, doc.File, doc.Range = d.Rule, l.file, d.Range
 		}
 		return writeJSON(o.env.Stdout, doc)
 	}
-	asked := fmt.Sprintf("%s from %s to %s", &flow, src, dst)
+	fmt.Fprintln(o.env.Stdout, answerLine(l.file, src, dst, flow, d))
 	switch d.Verdict {
 	case policy.Pass:
-		fmt.Fprintf(o.env.Stdout, "yes: %s, by %s\n", asked, ruleAt(l.file, d.Rule, d.Range))
-		o.rule(l, d.Range)
-	case policy.Fail:
-		fmt.Fprintf(o.env.Stdout, "no: %s, admitted by no rule\n", asked)
-	default:
-		fmt.Fprintf(o.env.Stdout, "cannot be decided: %s\n", asked)
+		if d.Rule != "" {
+			o.rule(l, d.Range)
+		}
+	case policy.Undecided:
 		for _, m := range d.Missing {
 			fmt.Fprintf(o.env.Stdout, "  needs %s\n", m)
 		}
 	}
 	return nil
+}
+
+// answerLine is the answer in one line.
+func answerLine(file, src, dst string, flow flowFlags, d policy.Decision) string {
+	asked := fmt.Sprintf("%s from %s to %s", &flow, src, dst)
+	switch {
+	case d.Verdict == policy.Pass:
+		return fmt.Sprintf("yes: %s, by %s", asked, ruleAt(file, d.Rule, d.Range))
+	case d.Verdict == policy.Undecided:
+		return "cannot be decided: " + asked
+	case d.Rule != "":
+		return fmt.Sprintf("no: %s is admitted between some pairs, by %s, but not between all", asked, ruleAt(file, d.Rule, d.Range))
+	}
+	return fmt.Sprintf("no: %s is admitted by no rule", asked)
 }
 
 // ruleAt names a rule and its place; a policy without rules admits by having none.

@@ -246,5 +246,52 @@ func sshPages() []page {
 
 // promisePages are about what the policy or its user promised: tests and requirements.
 func promisePages() []page {
-	return []page{}
+	return []page{
+		{
+			code: "test-failed", title: "a test of the policy fails",
+			trigger: "A line of tests or sshTests wants what the rules do not give.",
+			why: "The control plane refuses the whole policy with \"test(s) failed\" and does not say which. Where a src\n" +
+				"stands for several devices, all of them must be admitted for accept, and none for deny.",
+			fix: "Mend the rule or the test. tailmesh-policy test shows the rule that decided; explain SRC DST shows\n" +
+				"every rule that comes near.",
+		},
+		{
+			code: "test-undecided", title: "a test that cannot be decided",
+			trigger: "The outcome depends on what is not known: devices without an inventory, a group that an identity\n" +
+				"provider synchronizes, a posture attribute that the inventory lacks.",
+			why: "The control plane knows, and refuses the policy if the test fails.",
+			fix: "Give --inventory. For postures, give the test srcPostureAttrs.",
+		},
+		{
+			code: "invalid-test", title: "a test that the control plane cannot run",
+			trigger: "A test has no src, neither accept nor deny, or a dst that is not one host and one port by number:\n" +
+				"a port list, a range, *, a CIDR, autogroup:internet.",
+			why: "The control plane counts it as failed and refuses the policy, even where the rules say just that.",
+			fix: "Name one host or tag and one port. For a protocol without ports name port 0: \"tag:node:0\".",
+		},
+		{
+			code: "requirement-unmet", title: "a flow that must be admitted is not",
+			trigger: "A requirement (--require, or those of the provider's mesh) names traffic that the rules drop between\n" +
+				"at least one pair of devices.",
+			why: "The control plane accepts the policy and the traffic vanishes without a trace: the route is right and\n" +
+				"the tunnel is up. A rule without a protocol admits tcp, udp and icmp; IP-in-IP, which carries the\n" +
+				"overlay of some Kubernetes networks, passes only by a rule that names it and all ports.",
+			fix: "Add what the help shows. In grants that is \"ip-in-ip:*\" in ip; in acls an entry with\n" +
+				"\"proto\": \"ip-in-ip\" and dst with port *.",
+		},
+		{
+			code: "requirement-undecided", title: "a requirement that cannot be judged",
+			trigger: "Which devices the requirement is about, or whether a rule admits them, depends on what is not known:\n" +
+				"there is no inventory, or a group is synchronized by an identity provider.",
+			why: "It is no promise kept until it is judged.",
+			fix: "Give --inventory, and name tags instead of synchronized groups.",
+		},
+		{
+			code: "invalid-requirement", title: "a requirement that no policy could meet",
+			trigger: "A requirement names a tag, group or host that the policy does not have, or two ends without a common\n" +
+				"address family.",
+			why: "It would never be met, or be met by accident.",
+			fix: "Mend the requirement, or define the name in the policy.",
+		},
+	}
 }

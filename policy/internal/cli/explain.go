@@ -1,38 +1,120 @@
 package cli
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy"
 )
 
 func newExplainCmd(e env) *cobra.Command {
+	var in inputs
+	var flow flowFlags
 	out := output{env: e}
 	cmd := &cobra.Command{
-		Use:   "explain [CODE]",
-		Short: "Explain a finding's code",
-		Long: `explain tells about the code of a finding, such as unknown-tag: when it appears, why it matters and what to do.
-Without a code it lists all.`,
+		Use:   "explain [CODE | SRC DST POLICY --inventory FILE]",
+		Short: "Explain a finding's code, or why a flow passes or does not",
+		Long: `explain CODE tells about the code of a finding, such as unknown-tag: when it appears, why it matters and what to do.
+Without a code it lists all.
+
+explain SRC DST POLICY tells why a flow may pass or not, as can does, and lists every rule that touches it: that names
+both SRC and DST for at least one pair of devices. For each it says for how many pairs, which traffic it covers, and for
+how many pairs it admits the flow; the one that decides is marked. SRC, DST, --proto and --port are those of can.
+
+Exit codes: 0 explained a code, or the flow may pass; 1 the flow may not pass; 2 could not tell.`,
 		Example: `  tailmesh-policy explain
-  tailmesh-policy explain requirement-unmet`,
-		Args: cobra.MaximumNArgs(1),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
+  tailmesh-policy explain requirement-unmet
+  tailmesh-policy explain tag:node tag:node --proto ip-in-ip policy.hujson --inventory inventory.json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if n := len(args); n == 2 || n > 3 {
+				return errors.New("want a CODE, or SRC DST POLICY")
 			}
-			return codes(), cobra.ShellCompDirectiveNoFileComp
+			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
-				return out.codes()
+				return codes(), cobra.ShellCompDirectiveNoFileComp
 			}
-			return out.page(args[0])
+			return policyArg(2)(cmd, args, word)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch len(args) {
+			case 0:
+				return out.codes()
+			case 1:
+				return out.page(args[0])
+			}
+			if in.inventory == "" {
+				return usageError{cmd.CommandPath(), errNoInventory}
+			}
+			in.policy = args[2]
+			l, err := in.load(e)
+			if err != nil {
+				return err
+			}
+			report := l.check()
+			if report.Compiled == nil {
+				return out.unanswerable(l, report)
+			}
+			x, err := report.Compiled.Explain(args[0], args[1], flow.proto, int(flow.port))
+			if err != nil {
+				return err
+			}
+			if err := out.explanation(l, args[0], args[1], flow, x); err != nil {
+				return err
+			}
+			return decisionExit(x.Verdict)
 		},
 	}
+	in.inventoryFlag(cmd, false)
+	flow.add(cmd)
 	out.flags(cmd, false)
 	return cmd
+}
+
+// explanation prints why a flow passes or not.
+func (o *output) explanation(l *loaded, src, dst string, flow flowFlags, x *policy.Explanation) error {
+	if o.format == "json" {
+		return writeJSON(o.env.Stdout, struct {
+			version
+			Answer  string             `json:"answer"`
+			File    string             `json:"file"`
+			Pairs   int                `json:"pairs"`
+			Rules   []policy.RuleTouch `json:"rules"`
+			Missing []string           `json:"missing"`
+		}{v1, answer(x.Verdict), l.file, x.Pairs, notNil(x.Rules), notNil(x.Missing)})
+	}
+	fmt.Fprintln(o.env.Stdout, answerLine(l.file, src, dst, flow, x.Decision))
+	for _, m := range x.Missing {
+		fmt.Fprintf(o.env.Stdout, "  needs %s\n", m)
+	}
+	if len(x.Rules) == 0 {
+		fmt.Fprintf(o.env.Stdout, "\nno rule names both %s and %s\n", src, dst)
+		return nil
+	}
+	fmt.Fprintln(o.env.Stdout)
+	table := tabwriter.NewWriter(o.env.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\tRULE\tLINE\tPAIRS\tADMITTED\tCOVERS")
+	for _, r := range x.Rules {
+		decides := ""
+		if r.Decides {
+			decides = "->"
+		}
+		admitted := strconv.Itoa(r.Admitted)
+		if r.Undecided > 0 {
+			admitted += fmt.Sprintf(" (%d unknown)", r.Undecided)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d of %d\t%s\t%s\n",
+			decides, cmp.Or(r.Rule, "(default)"), r.Range.Start.Line, r.Pairs, x.Pairs, admitted, r.Covers)
+	}
+	return table.Flush()
 }
 
 // codes lists all codes, sorted.

@@ -26,6 +26,8 @@ type inputs struct {
 	require   string
 }
 
+var errNoInventory = errors.New("no --inventory given: what the rules admit depends on the devices")
+
 // inventoryFlag adds --inventory; need says whether the command can do nothing without it.
 func (in *inputs) inventoryFlag(cmd *cobra.Command, need bool) {
 	usage := `inventory of the tailnet, JSON {"devices":[...],"users":[...]} (- is standard input)`
@@ -35,7 +37,7 @@ func (in *inputs) inventoryFlag(cmd *cobra.Command, need bool) {
 		check := cmd.PreRunE
 		cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 			if in.inventory == "" {
-				return usageError{cmd.CommandPath(), errors.New("no --inventory given: what the rules admit depends on the devices")}
+				return usageError{cmd.CommandPath(), errNoInventory}
 			}
 			if check != nil {
 				return check(cmd, args)

@@ -38,13 +38,8 @@ func parseRequirements(src []byte) ([]policy.Requirement, error) {
 			// The offsets in err count from the item's own start and would mislead.
 			return nil, fmt.Errorf("requirements[%d]: %s", i, err) //nolint:errorlint
 		}
-		switch r := out[i]; {
-		case len(r.Src) == 0:
-			return nil, fmt.Errorf(`requirements[%d]: no "src"`, i)
-		case len(r.Dst) == 0:
-			return nil, fmt.Errorf(`requirements[%d]: no "dst"`, i)
-		case r.Proto == "":
-			return nil, fmt.Errorf(`requirements[%d]: no "proto"`, i)
+		if err := out[i].Validate(); err != nil {
+			return nil, fmt.Errorf("requirements[%d]: %w", i, err)
 		}
 	}
 	return out, nil

@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -114,7 +116,7 @@ func (o *output) tests(l *loaded, report *policy.Report, t tally, quiet bool) er
 			SSHTests []policy.TestResult `json:"sshTests"`
 		}{v1, t, notNil(report.Tests), notNil(report.SSHTests)})
 	case "text":
-		w := testWriter{out: o, file: l.file, report: report, places: placesOf(report.Policy)}
+		w := testWriter{out: o, file: l.file, report: report, rules: rulesOf(report.Policy)}
 		w.section("tests", report.Tests, quiet)
 		w.section("sshTests", report.SSHTests, quiet)
 		if w.printed {
@@ -154,7 +156,7 @@ type testWriter struct {
 	out     *output
 	file    string
 	report  *policy.Report
-	places  map[string]diag.Range
+	rules   map[string]diag.Range
 	printed bool
 }
 
@@ -172,10 +174,12 @@ func (w *testWriter) section(name string, results []policy.TestResult, quiet boo
 		}
 		w.printed = true
 		word, outcome := "FAIL", fmt.Sprintf("want %s, got %s", r.Want, r.Got)
-		switch r.Verdict {
-		case policy.Pass:
+		switch {
+		case r.Verdict == policy.Pass:
 			word, outcome = "ok", w.reason(r)
-		case policy.Undecided:
+		case r.Reason != "":
+			outcome = "cannot be run: " + r.Reason
+		case r.Verdict == policy.Undecided:
 			word, outcome = "????", fmt.Sprintf("want %s, cannot be decided", r.Want)
 		}
 		fmt.Fprintf(w.out.env.Stdout, "%-4s  %-*s  %-*s  %s\n", word, pathWidth, r.Path, flowWidth, flow(name, r), outcome)
@@ -203,19 +207,22 @@ func (w *testWriter) reason(r policy.TestResult) string {
 }
 
 func (w *testWriter) place(path string) string {
-	if at, ok := w.places[path]; ok {
+	if at, ok := w.rules[path]; ok {
 		return fmt.Sprintf("%s (%s)", path, position(w.file, at))
 	}
 	return path
 }
 
 func (w *testWriter) details(r policy.TestResult) {
-	line := func(word, text string) { fmt.Fprintf(w.out.env.Stdout, "      %-5s %s\n", word, text) }
-	if at, ok := w.places[r.Path]; ok {
-		fmt.Fprintf(w.out.env.Stdout, "      %s\n", position(w.file, at))
+	line := func(word, text string) { fmt.Fprintf(w.out.env.Stdout, "      %-5s  %s\n", word, text) }
+	if !r.Range.IsZero() {
+		fmt.Fprintf(w.out.env.Stdout, "      %s\n", position(w.file, r.Range))
 	}
 	if r.Rule != "" {
 		line("rule", w.place(r.Rule))
+	}
+	for _, t := range w.near(r) {
+		line("near", fmt.Sprintf("%s covers %s", w.place(t.Rule), t.Covers))
 	}
 	for _, m := range r.Missing {
 		line("needs", m)
@@ -224,11 +231,10 @@ func (w *testWriter) details(r policy.TestResult) {
 		if d.Path != r.Path {
 			continue
 		}
-		if d.Label != "" {
-			line("why", d.Label)
-		}
-		for _, n := range d.Notes {
-			line("note", n)
+		if r.Verdict != policy.Undecided { // whose notes say again what is missing
+			for _, n := range d.Notes {
+				line("note", n)
+			}
 		}
 		for _, h := range d.Help {
 			line("help", h.Message)
@@ -236,43 +242,38 @@ func (w *testWriter) details(r policy.TestResult) {
 	}
 }
 
+// near finds the rules that touch the flow of a test line that should be accepted and is not.
+func (w *testWriter) near(r policy.TestResult) []policy.RuleTouch {
+	i := strings.LastIndexByte(r.Dst, ':')
+	if r.Verdict != policy.Fail || r.Want != "accept" || r.Reason != "" || i < 0 {
+		return nil
+	}
+	port, err := strconv.Atoi(r.Dst[i+1:])
+	if err != nil {
+		return nil
+	}
+	x, err := w.report.Compiled.Explain(r.Src, r.Dst[:i], r.Proto, port)
+	if err != nil {
+		return nil // the end of an sshTest, or nothing that can be asked about
+	}
+	return slices.DeleteFunc(x.Rules, func(t policy.RuleTouch) bool { return t.Rule == r.Rule })
+}
+
 func position(file string, at diag.Range) string {
 	return fmt.Sprintf("%s:%d:%d", file, at.Start.Line, at.Start.Column)
 }
 
-// placesOf finds rules and test lines by their paths.
-func placesOf(p *policy.Policy) map[string]diag.Range {
+// rulesOf finds the places of rules by their paths.
+func rulesOf(p *policy.Policy) map[string]diag.Range {
 	out := make(map[string]diag.Range)
-	add := func(n policy.Node) {
-		if n.Path != "" && !n.Range.IsZero() {
-			out[n.Path] = n.Range
-		}
-	}
-	lines := func(lists ...policy.Strings) {
-		for _, list := range lists {
-			for _, item := range list.Items {
-				add(item.Node)
-			}
-		}
-	}
 	for _, r := range p.ACLs {
-		add(r.Node)
+		out[r.Path] = r.Range
 	}
 	for _, r := range p.Grants {
-		add(r.Node)
+		out[r.Path] = r.Range
 	}
 	for _, r := range p.SSH {
-		add(r.Node)
-	}
-	for _, t := range p.Tests {
-		add(t.Node)
-		add(t.Src.Node)
-		lines(t.Accept, t.Deny)
-	}
-	for _, t := range p.SSHTests {
-		add(t.Node)
-		add(t.Src.Node)
-		lines(t.Dst, t.Accept, t.Deny, t.Check)
+		out[r.Path] = r.Range
 	}
 	return out
 }
