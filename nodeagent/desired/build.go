@@ -33,6 +33,11 @@ const (
 	NoteTailscaleFamily = "tailscale.family" // it has no address of a family that the document lists
 	NotePeerLocal       = "peer.local"       // a peer has an address of this host
 	NoteNodeFamily      = "node.family"      // pods have a family in which the node has no mesh address
+	NoteTailscaleSilent = "tailscale.silent" // tailscaled does not answer, so that peers found by tag are not known
+	NoteMoved           = "node.moved"       // a node has another address than the document says
+	NotePeerUnknown     = "peer.unknown"     // a peer of the document is not in the tailnet
+	NotePeerReplaced    = "peer.replaced"    // and another node has its address
+	NotePodsFound       = "pods.found"       // where the networks of the pods were found
 	NotePodsUnknown     = "pods.unknown"     // the networks of the pods are not known
 	NotePodsInterface   = "pods.interface"   // the interface of the pods is not known
 )
@@ -41,7 +46,7 @@ const (
 // cannot say that all is well.
 func (n Note) Unsure() bool {
 	switch n.Code {
-	case NoteTailscaleAbsent, NoteTailscaleDown, NotePodsUnknown, NotePodsInterface:
+	case NoteTailscaleAbsent, NoteTailscaleDown, NoteTailscaleSilent, NotePodsUnknown, NotePodsInterface:
 		return true
 	}
 	return false
@@ -57,9 +62,14 @@ type Probe struct {
 type ForeignDocumentError struct {
 	Document config.Node
 	Host     []netip.Addr // the mesh addresses that this host has
+	ID       string       // this host's ID, where it is known and differs
 }
 
 func (e *ForeignDocumentError) Error() string {
+	if e.ID != "" {
+		return fmt.Sprintf("the document is for node %q (%s), but this host is %s (%s): give it this host's own document",
+			e.Document.Name, e.Document.ID, e.ID, addresses(e.Host))
+	}
 	return fmt.Sprintf("the document is for node %q (%s), but %s of this host has %s: give it this host's own document",
 		e.Document.Name, addresses(e.Document.Addresses), Interface, addresses(e.Host))
 }
@@ -188,12 +198,12 @@ func (b *builder) family(f Family) {
 	)
 	b.pre = append(b.pre,
 		FirewallRule{
-			Family: f, NotIn: Interface, Src: podSet, Dst: peerSet, Direction: "original",
+			Family: f, NotIn: Interface, Src: podSet, Dst: peerSet, Direction: Original,
 			Verdict: SetMark, Bit: bit, Comment: fmt.Sprintf("connections of pods to peers, IPv%d", f),
 		},
 		// Strict reverse path filtering looks up the way back with the packet's mark.
 		FirewallRule{
-			Family: f, In: Interface, Src: peerSet, Dst: podSet, Direction: "reply",
+			Family: f, In: Interface, Src: peerSet, Dst: podSet, Direction: Reply,
 			Verdict: SetMark, Bit: bit, Comment: fmt.Sprintf("replies of peers to pods, IPv%d", f),
 		},
 	)
@@ -276,26 +286,38 @@ func (b *builder) probes(f Family, pods []netip.Prefix, bit uint32, hosts []peer
 	}
 }
 
-// podSource finds the interface behind which pods are, by its address, and an address of a pod.
+// podSource finds the interface behind which pods are, by its address, and an address of a pod there. Without such an
+// interface, the address is one of the pods' networks.
 func (b *builder) podSource(pods []netip.Prefix) (src netip.Addr, iif string) {
 	for _, network := range pods {
-		candidate := network.Addr().Next()
-		for b.facts.local(candidate) {
-			candidate = candidate.Next()
-		}
-		if !network.Contains(candidate) {
-			continue
-		}
 		for _, l := range b.facts.Links {
-			if l.Name != Interface && slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return network.Contains(p.Addr()) }) {
-				return candidate, l.Name
+			for _, p := range l.Addresses {
+				if l.Name == Interface || !network.Contains(p.Addr()) {
+					continue
+				}
+				near := p.Masked() // what the interface reaches, as far as it is the pods'
+				if near.Bits() < network.Bits() {
+					near = network
+				}
+				if src := b.unused(near); src.IsValid() {
+					return src, l.Name
+				}
 			}
 		}
-		if !src.IsValid() {
-			src = candidate
-		}
 	}
-	return src, ""
+	return b.unused(pods[0]), ""
+}
+
+// unused returns an address of the network that is neither its first nor the node's own, or the zero address.
+func (b *builder) unused(network netip.Prefix) netip.Addr {
+	a := network.Addr().Next()
+	for b.facts.local(a) {
+		a = a.Next()
+	}
+	if !network.Contains(a) {
+		return netip.Addr{}
+	}
+	return a
 }
 
 // union returns the networks of the family, sorted, merged and disjoint.

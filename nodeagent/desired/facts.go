@@ -69,6 +69,8 @@ type Answer struct {
 	Dev    string `json:"dev,omitempty"`
 	Table  uint32 `json:"table,omitempty"`
 	Reason string `json:"reason,omitempty"` // why it would go nowhere
+	// Filtered says that reverse path filtering (or a blackhole route: the kernel's answer is the same) is the reason.
+	Filtered bool `json:"filtered,omitempty"`
 }
 
 // String returns the answer in the words of `ip route get`.

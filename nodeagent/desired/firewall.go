@@ -45,7 +45,7 @@ type FirewallRule struct {
 	Out       string // interface by which it leaves
 	NotOut    string
 	Src, Dst  string // names of sets
-	Direction string // of the connection: "original" or "reply"; "" is not looked at
+	Direction string // Original or Reply; "" is not looked at
 	Marked    uint32 // a bit of the mark that must be set; 0 is not looked at
 	Verdict   string
 	Bit       uint32     // of SetMark
@@ -162,18 +162,26 @@ func (t *Table) chain(name string) Chain {
 
 // Contains says whether the address is in the set.
 func (s Set) Contains(a netip.Addr) bool {
-	return slices.ContainsFunc(s.Elements, func(p netip.Prefix) bool { return p.Contains(a) })
+	// The elements are sorted and disjoint: only the last that begins at or before the address can contain it.
+	i, found := slices.BinarySearchFunc(s.Elements, a, func(p netip.Prefix, a netip.Addr) int { return p.Addr().Compare(a) })
+	return found || i > 0 && s.Elements[i-1].Contains(a)
 }
 
-// MarkOf returns the bits that the table sets on the first packet of a connection from src to dst that comes in by iif:
-// what is in force, which is not always what is wanted.
-func (t *Table) MarkOf(p Packet) uint32 {
+// Directions of a packet within its connection.
+const (
+	Original = "original"
+	Reply    = "reply"
+)
+
+// MarkOf returns the bit that the table sets on a packet of a connection's direction, or 0: what is in force, which is
+// not always what is wanted.
+func (t *Table) MarkOf(p Packet, direction string) uint32 {
 	if t == nil {
 		return 0
 	}
 	for _, c := range t.Chains {
 		for _, r := range c.Rules {
-			if r.Verdict == SetMark && r.Family == FamilyOf(p.Dst) && r.Direction == "original" &&
+			if r.Verdict == SetMark && r.Family == FamilyOf(p.Dst) && r.Direction == direction &&
 				(r.In == "" || r.In == p.Iif) && r.NotIn != p.Iif &&
 				t.Set(r.Src).Contains(p.Src) && t.Set(r.Dst).Contains(p.Dst) {
 				return r.Bit

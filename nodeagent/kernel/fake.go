@@ -18,6 +18,8 @@ type Fake struct {
 	Routes []FakeRoute
 	Table  *desired.Table
 
+	Flows []FakeFlow
+
 	Err     error // returned by every call, if set
 	Applied int   // calls of Apply that changed something
 }
@@ -28,6 +30,9 @@ type FakeRoute struct {
 	Dst   netip.Prefix
 	Dev   string
 }
+
+// FakeFlow is a tracked connection of a [Fake]: who began it, who answers, and whom the answers go to.
+type FakeFlow struct{ Source, Answers, To netip.Addr }
 
 var _ Interface = (*Fake)(nil)
 
@@ -183,6 +188,13 @@ func (f *Fake) Route(_ context.Context, p desired.Packet) (desired.Answer, error
 		}
 	}
 	return desired.Answer{Reason: "network is unreachable"}, nil
+}
+
+// DropFlows implements [Interface].
+func (f *Fake) DropFlows(_ context.Context, stale desired.Flows) (int, error) {
+	before := len(f.Flows)
+	f.Flows = slices.DeleteFunc(f.Flows, func(flow FakeFlow) bool { return stale.Stale(flow.Source, flow.Answers, flow.To) })
+	return before - len(f.Flows), f.Err
 }
 
 // Dump returns the rules and the table, as text in the tools' own syntax.

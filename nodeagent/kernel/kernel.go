@@ -21,4 +21,8 @@ type Interface interface {
 
 	// Route asks where a packet would go that comes in as p says. That it would go nowhere is an answer, not an error.
 	Route(ctx context.Context, p desired.Packet) (desired.Answer, error)
+
+	// DropFlows makes the kernel forget stale connections, so that their next packet begins anew, and says how many there
+	// were.
+	DropFlows(ctx context.Context, stale desired.Flows) (int, error)
 }

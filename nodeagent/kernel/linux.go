@@ -71,6 +71,9 @@ func (Linux) Route(_ context.Context, p desired.Packet) (desired.Answer, error) 
 	}
 	routes, err := netlink.RouteGetWithOptions(p.Dst.AsSlice(), options)
 	if err != nil {
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EXDEV) {
+			return desired.Answer{Reason: "refused by reverse path filtering or a blackhole route", Filtered: true}, nil
+		}
 		if reason := noRoute(err); reason != "" {
 			return desired.Answer{Reason: reason}, nil
 		}
@@ -95,13 +98,11 @@ func (Linux) Route(_ context.Context, p desired.Packet) (desired.Answer, error) 
 func noRoute(err error) string {
 	switch {
 	case errors.Is(err, unix.EHOSTUNREACH):
-		return "no route to host (is forwarding off on the interface of the pods?)"
+		return "no route to host: is forwarding off on the interface that it comes in by?"
 	case errors.Is(err, unix.ENETUNREACH):
 		return "network is unreachable"
 	case errors.Is(err, unix.EACCES):
 		return "prohibited by a rule or a route"
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EXDEV):
-		return "refused by reverse path filtering or a blackhole route"
 	}
 	return ""
 }

@@ -45,7 +45,7 @@ func compile(r desired.FirewallRule) []expr.Any {
 	}
 	if r.Direction != "" {
 		direction := byte(0)
-		if r.Direction == "reply" {
+		if r.Direction == desired.Reply {
 			direction = 1
 		}
 		add(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: register}, compare(expr.CmpOpEq, []byte{direction}))
@@ -150,9 +150,9 @@ func readCompare(r *desired.FirewallRule, last expr.Any, e *expr.Cmp) {
 			r.Family = desired.IPv6
 		}
 	case *expr.Ct:
-		r.Direction = "original"
+		r.Direction = desired.Original
 		if bytes.Equal(e.Data, []byte{1}) {
-			r.Direction = "reply"
+			r.Direction = desired.Reply
 		}
 	}
 }

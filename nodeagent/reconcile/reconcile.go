@@ -6,18 +6,32 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"io/fs"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/pods"
 )
+
+// Node is the node that is worked on. It is not safe for concurrent use.
+type Node struct {
+	Kernel kernel.Interface
+	Files  fs.FS // the node's files from its root, in which the CNI's configuration is; nil: there are none
+	// Tailnet asks tailscaled who is in the tailnet; nil: nobody is asked. Until it answers, the document's addresses
+	// serve, and then those of its last answer.
+	Tailnet func(ctx context.Context) (*desired.Tailnet, error)
+
+	lastTailnet *desired.Tailnet
+}
 
 // Plan is what would be done to a node, and how things stand before it.
 type Plan struct {
-	State   desired.State
-	Facts   desired.Facts
-	Changes desired.Changes
-	Before  []desired.Answer // for each of State.Probes; zero where it cannot be asked
+	Document config.Document // with the addresses of now, and with the networks of the pods if they were found
+	State    desired.State
+	Facts    desired.Facts
+	Changes  desired.Changes
+	Before   []desired.Answer // for each of State.Probes; zero where it cannot be asked
 }
 
 // ShadowedError says that a rule at the document's fixed priority would be without effect.
@@ -35,25 +49,48 @@ func (e *ShadowedError) Error() string {
 
 // Prepare reads the node and works out the changes. It changes nothing. An error is a [*desired.ForeignDocumentError], a
 // [*ShadowedError] or one of the kernel's.
-func Prepare(ctx context.Context, k kernel.Interface, doc config.Document) (Plan, error) {
-	facts, err := k.Facts(ctx)
+func (n *Node) Prepare(ctx context.Context, doc config.Document) (Plan, error) {
+	facts, err := n.Kernel.Facts(ctx)
 	if err != nil {
 		return Plan{}, err
+	}
+	doc, notes, err := desired.Resolve(doc, n.tailnet(ctx))
+	if err != nil {
+		return Plan{}, err
+	}
+	if len(doc.PodCIDRs) == 0 {
+		for _, found := range pods.Find(n.Files, facts) {
+			doc.PodCIDRs = append(doc.PodCIDRs, found.Networks...)
+			notes = append(notes, desired.Note{
+				Code: desired.NotePodsFound, Message: fmt.Sprintf("networks of pods: %s, from %s", found.Networks, found.Where),
+			})
+		}
 	}
 	state, err := desired.Build(doc, facts)
 	if err != nil {
 		return Plan{}, err
 	}
-	p := Plan{State: state, Facts: facts, Changes: desired.Diff(facts, state)}
-	if p.Before, err = answers(ctx, k, state, facts); err != nil {
+	state.Notes = append(notes, state.Notes...)
+	p := Plan{Document: doc, State: state, Facts: facts, Changes: desired.Diff(facts, state)}
+	if p.Before, err = answers(ctx, n.Kernel, state, facts); err != nil {
 		return Plan{}, err
 	}
 	if priority, fixed := doc.Routing.Priority.Fixed(); fixed {
-		if err := p.shadowed(ctx, k, uint32(priority)); err != nil {
+		if err := p.shadowed(ctx, n.Kernel, uint32(priority)); err != nil {
 			return Plan{}, err
 		}
 	}
 	return p, nil
+}
+
+func (n *Node) tailnet(ctx context.Context) *desired.Tailnet {
+	if n.Tailnet == nil {
+		return nil
+	}
+	if now, err := n.Tailnet(ctx); err == nil {
+		n.lastTailnet = now
+	}
+	return n.lastTailnet
 }
 
 // shadowed asks for the way of each packet as if it carried the mark already: where the answer comes from a table that a
@@ -75,23 +112,27 @@ func (p Plan) shadowed(ctx context.Context, k kernel.Interface, priority uint32)
 }
 
 // Apply carries out a plan and judges what came of it.
-func Apply(ctx context.Context, k kernel.Interface, doc config.Document, p Plan) (Report, error) {
+func (n *Node) Apply(ctx context.Context, p Plan) (Report, error) {
+	dropped := 0
 	if !p.Changes.Empty() {
-		if err := k.Apply(ctx, p.Changes); err != nil {
+		if err := n.Kernel.Apply(ctx, p.Changes); err != nil {
+			return Report{}, err
+		}
+		var err error
+		if dropped, err = n.Kernel.DropFlows(ctx, p.State.Flows()); err != nil {
 			return Report{}, err
 		}
 	}
-	facts, err := k.Facts(ctx)
+	facts, err := n.Kernel.Facts(ctx)
 	if err != nil {
 		return Report{}, fmt.Errorf("verify: %w", err)
 	}
-	left := desired.Diff(facts, p.State)
-	report, err := judge(ctx, k, p.State, facts, uint32(doc.Routing.Table))
+	report, err := judge(ctx, n.Kernel, p, facts)
 	if err != nil {
 		return Report{}, fmt.Errorf("verify: %w", err)
 	}
 	report.Changes = p.Changes.Lines()
-	report.Pending = left.Lines()
+	report.Dropped = dropped
 	for i := range report.Peers {
 		report.Peers[i].Before = p.Before[i]
 	}
@@ -99,18 +140,13 @@ func Apply(ctx context.Context, k kernel.Interface, doc config.Document, p Plan)
 }
 
 // Look judges a node as the plan found it.
-func Look(ctx context.Context, k kernel.Interface, doc config.Document, p Plan) (Report, error) {
-	report, err := judge(ctx, k, p.State, p.Facts, uint32(doc.Routing.Table))
-	if err != nil {
-		return Report{}, err
-	}
-	report.Pending = p.Changes.Lines()
-	return report, nil
+func (n *Node) Look(ctx context.Context, p Plan) (Report, error) {
+	return judge(ctx, n.Kernel, p, p.Facts)
 }
 
 // Cleanup takes everything of the agent's from the node and returns what that was, as commands.
-func Cleanup(ctx context.Context, k kernel.Interface) ([]string, error) {
-	facts, err := k.Facts(ctx)
+func (n *Node) Cleanup(ctx context.Context) ([]string, error) {
+	facts, err := n.Kernel.Facts(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +154,7 @@ func Cleanup(ctx context.Context, k kernel.Interface) ([]string, error) {
 	if changes.Empty() {
 		return nil, nil
 	}
-	return changes.Lines(), k.Apply(ctx, changes)
+	return changes.Lines(), n.Kernel.Apply(ctx, changes)
 }
 
 // answers asks for the way of each probe's packet with the mark that the firewall gives it now.
@@ -129,7 +165,7 @@ func answers(ctx context.Context, k kernel.Interface, state desired.State, facts
 		if packet.Iif == "" {
 			continue
 		}
-		packet.Mark = facts.Table.MarkOf(packet)
+		packet.Mark = facts.Table.MarkOf(packet, desired.Original)
 		answer, err := k.Route(ctx, packet)
 		if err != nil {
 			return nil, err

@@ -41,6 +41,9 @@ func newNode() *kernel.Fake {
 	}
 	f.AddRule(desired.Rule{Family: desired.IPv4, Priority: 5209, Src: prefix("10.244.1.0/24"), Action: desired.Lookup, Table: 77})
 	f.AddRule(desired.Rule{Family: desired.IPv6, Priority: 5209, Src: prefix("fd00:10:244:1::/64"), Action: desired.Lookup, Table: 77})
+	f.Routes = append(f.Routes,
+		kernel.FakeRoute{Table: 254, Dst: prefix("10.244.1.0/24"), Dev: "kube-bridge"},
+		kernel.FakeRoute{Table: 254, Dst: prefix("fd00:10:244:1::/64"), Dev: "kube-bridge"})
 	for i := 12; i <= 16; i++ {
 		for table, dev := range map[uint32]string{52: "tailscale0", 77: "tun-fra1"} {
 			f.Routes = append(f.Routes,
@@ -68,11 +71,12 @@ func document(peers ...int) config.Document {
 }
 
 func apply(ctx context.Context, k kernel.Interface, doc config.Document) (reconcile.Report, error) {
-	p, err := reconcile.Prepare(ctx, k, doc)
+	n := &reconcile.Node{Kernel: k}
+	p, err := n.Prepare(ctx, doc)
 	if err != nil {
 		return reconcile.Report{}, err
 	}
-	return reconcile.Apply(ctx, k, doc, p)
+	return n.Apply(ctx, p)
 }
 
 // From any document to any other, the node ends as if the last had been the only one, and a second run does nothing.
@@ -114,7 +118,7 @@ func TestTransitions(t *testing.T) {
 				rt.Fatalf("the second run did %q, %v", report.Changes, err)
 			}
 		}
-		if _, err := reconcile.Cleanup(t.Context(), travelled); err != nil {
+		if _, err := (&reconcile.Node{Kernel: travelled}).Cleanup(t.Context()); err != nil {
 			rt.Fatal(err)
 		}
 		if diff := cmp.Diff(pristine, travelled.Dump()); diff != "" {
@@ -167,6 +171,9 @@ func TestVerdicts(t *testing.T) {
 			f.Rules = newNode().Rules
 		}, reconcile.Wrong, "the rule `0: from all fwmark 0x2000/0x2000 lookup 52 proto 116` is missing"},
 		{"firewall gone", func(f *kernel.Fake) { f.Table = nil }, reconcile.Wrong, "packets to it get no mark"},
+		{"tailscale's table has the pods' network", func(f *kernel.Fake) {
+			f.Routes = append(f.Routes, kernel.FakeRoute{Table: 52, Dst: prefix("10.244.0.0/16"), Dev: "tailscale0"})
+		}, reconcile.Wrong, "its replies to pods leave by dev tailscale0 table 52"},
 		{"bridge gone", func(f *kernel.Fake) { f.Links[1].Name, f.Links[1].Addresses = "eth0", nil }, reconcile.Unknown,
 			"the interface of the pods is not known"},
 	}
@@ -178,11 +185,12 @@ func TestVerdicts(t *testing.T) {
 				t.Fatal(err)
 			}
 			tt.damage(f)
-			p, err := reconcile.Prepare(t.Context(), f, doc)
+			n := &reconcile.Node{Kernel: f}
+			p, err := n.Prepare(t.Context(), doc)
 			if err != nil {
 				t.Fatal(err)
 			}
-			report, err := reconcile.Look(t.Context(), f, doc, p)
+			report, err := n.Look(t.Context(), p)
 			if err != nil {
 				t.Fatal(err)
 			}

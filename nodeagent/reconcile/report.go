@@ -26,6 +26,7 @@ type Peer struct {
 	Address netip.Addr     `json:"address"`
 	Before  desired.Answer `json:"before,omitzero"`
 	After   desired.Answer `json:"after,omitzero"`
+	Back    desired.Answer `json:"back,omitzero"` // the way of its replies to the pod, once they have come in from the mesh
 	Verdict Verdict        `json:"verdict"`
 	Why     string         `json:"why,omitempty"` // unless the verdict is OK
 }
@@ -34,6 +35,7 @@ type Peer struct {
 type Report struct {
 	Changes  []string                   `json:"changes"`           // what was done, as commands
 	Pending  []string                   `json:"pending,omitempty"` // what would have to be done, or did not hold
+	Dropped  int                        `json:"dropped,omitempty"` // stale connections that were made to begin anew
 	Peers    []Peer                     `json:"peers"`
 	Notes    []desired.Note             `json:"notes,omitempty"`
 	Counters map[string]desired.Counter `json:"counters,omitempty"` // of the firewall rules, by their comment
@@ -54,23 +56,50 @@ func (r Report) Verdict() Verdict {
 	return OK
 }
 
-// judge asks the kernel for the way of each probe's packet and says what it means.
-func judge(ctx context.Context, k kernel.Interface, state desired.State, facts desired.Facts, table uint32) (Report, error) {
-	after, err := answers(ctx, k, state, facts)
+// judge asks the kernel for the way of each probe's packet, and of the reply to it, and says what that means.
+func judge(ctx context.Context, k kernel.Interface, p Plan, facts desired.Facts) (Report, error) {
+	after, err := answers(ctx, k, p.State, facts)
 	if err != nil {
 		return Report{}, err
 	}
-	r := Report{Peers: make([]Peer, len(state.Probes)), Notes: state.Notes, Counters: facts.Counters}
-	for i, probe := range state.Probes {
-		p := Peer{Name: probe.Peer, Address: probe.Packet.Dst, After: after[i]}
-		p.Verdict, p.Why = explain(state, facts, probe, after[i], table)
-		r.Peers[i] = p
+	r := Report{
+		Pending:  desired.Diff(facts, p.State).Lines(),
+		Peers:    make([]Peer, len(p.State.Probes)),
+		Notes:    p.State.Notes,
+		Counters: facts.Counters,
+	}
+	for i, probe := range p.State.Probes {
+		peer := Peer{Name: probe.Peer, Address: probe.Packet.Dst, After: after[i]}
+		peer.Verdict, peer.Why = explain(p.State, facts, probe, after[i], p.Document.Routing.Table)
+		if peer.Verdict == OK {
+			reply := desired.Packet{Src: probe.Packet.Dst, Dst: probe.Packet.Src, Iif: desired.Interface}
+			reply.Mark = facts.Table.MarkOf(reply, desired.Reply)
+			if peer.Back, err = k.Route(ctx, reply); err != nil {
+				return Report{}, err
+			}
+			peer.Verdict, peer.Why = explainReply(probe, peer.Back)
+		}
+		r.Peers[i] = peer
 	}
 	return r, nil
 }
 
+// explainReply gives the verdict on the way back, when the way there is right.
+func explainReply(probe desired.Probe, back desired.Answer) (Verdict, string) {
+	switch {
+	case back.Filtered:
+		return Wrong, "its replies are dropped by reverse path filtering: set net.ipv4.conf.all.src_valid_mark=1, or rp_filter=2 for " +
+			desired.Interface
+	case back.Reason != "":
+		return Wrong, "its replies do not reach pods: " + back.Reason
+	case back.Dev != probe.Packet.Iif:
+		return Wrong, fmt.Sprintf("its replies to pods leave by %s", back)
+	}
+	return OK, ""
+}
+
 // explain gives the verdict on the way of a packet, and the cause if it is not the right one.
-func explain(state desired.State, facts desired.Facts, probe desired.Probe, answer desired.Answer, table uint32) (Verdict, string) {
+func explain(state desired.State, facts desired.Facts, probe desired.Probe, answer desired.Answer, table int) (Verdict, string) {
 	link, exists := facts.Link(desired.Interface)
 	packet := probe.Packet
 	switch {
@@ -84,7 +113,7 @@ func explain(state desired.State, facts desired.Facts, probe desired.Probe, answ
 		return Wrong, desired.Interface + " is down"
 	case len(link.Mesh()) == 0:
 		return Unknown, desired.Interface + " has no mesh address"
-	case facts.Table.MarkOf(packet) == 0:
+	case facts.Table.MarkOf(packet, desired.Original) == 0:
 		return Wrong, "packets to it get no mark"
 	}
 	for _, r := range state.Rules {

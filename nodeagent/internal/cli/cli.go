@@ -20,6 +20,7 @@ import (
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/reconcile"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/tailscale"
 )
 
 // Exit codes.
@@ -38,12 +39,14 @@ const maxDocument = 16 << 20
 func Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	return Run(ctx, Env{Kernel: kernel.Linux{}, Stdout: os.Stdout, Stderr: os.Stderr}, os.Args[1:])
+	env := Env{Kernel: kernel.Linux{}, Files: os.DirFS("/"), Stdout: os.Stdout, Stderr: os.Stderr}
+	return Run(ctx, env, os.Args[1:])
 }
 
 // Env is what the program touches.
 type Env struct {
 	Kernel         kernel.Interface
+	Files          fs.FS // the node's files, from its root
 	Stdout, Stderr io.Writer
 }
 
@@ -51,6 +54,7 @@ type Env struct {
 type command struct {
 	env    Env
 	config string
+	socket string
 	json   bool
 	code   int // set by a command that answers no or unknown
 }
@@ -70,6 +74,7 @@ func Run(ctx context.Context, env Env, args []string) int {
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	root.PersistentFlags().StringVar(&c.config, "config", defaultDocument, "the node's document")
+	root.PersistentFlags().StringVar(&c.socket, "socket", tailscale.DefaultSocket, "tailscaled's socket")
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON")
 	root.AddCommand(c.apply(), c.plan(), c.status(), c.cleanup(), c.validate())
 	root.SetArgs(args)
@@ -153,14 +158,19 @@ func (c *command) document() (config.Document, error) {
 	return doc, nil
 }
 
-func (c *command) prepare(ctx context.Context) (config.Document, reconcile.Plan, error) {
+// node is the node that the program runs on.
+func (c *command) node() *reconcile.Node {
+	return &reconcile.Node{Kernel: c.env.Kernel, Files: c.env.Files, Tailnet: tailscale.New(c.socket).Tailnet}
+}
+
+func (c *command) prepare(ctx context.Context, node *reconcile.Node) (reconcile.Plan, error) {
 	doc, err := c.document()
 	if err != nil {
-		return doc, reconcile.Plan{}, err
+		return reconcile.Plan{}, err
 	}
-	plan, err := reconcile.Prepare(ctx, c.env.Kernel, doc)
+	plan, err := node.Prepare(ctx, doc)
 	if foreign, ok := errors.AsType[*desired.ForeignDocumentError](err); ok {
 		err = &invalidDocument{path: c.config, err: foreign}
 	}
-	return doc, plan, err
+	return plan, err
 }

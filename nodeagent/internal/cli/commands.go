@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
-	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/reconcile"
 )
 
 func (c *command) apply() *cobra.Command {
@@ -20,16 +19,17 @@ func (c *command) apply() *cobra.Command {
 			"installed is installed even where its effect cannot be verified yet.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			doc, plan, err := c.prepare(cmd.Context())
+			node := c.node()
+			plan, err := c.prepare(cmd.Context(), node)
 			if err != nil {
 				return err
 			}
-			report, err := reconcile.Apply(cmd.Context(), c.env.Kernel, doc, plan)
+			report, err := node.Apply(cmd.Context(), plan)
 			if err != nil {
 				return err
 			}
 			c.answer(report.Verdict())
-			c.printReport(cmd.Name(), doc, report)
+			c.printReport(cmd.Name(), plan.Document, report)
 			return nil
 		},
 	}
@@ -43,14 +43,15 @@ func (c *command) plan() *cobra.Command {
 			"Exit codes, as of diff: 0 there is nothing to do; 1 there is; 2 trouble.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			doc, plan, err := c.prepare(cmd.Context())
+			node := c.node()
+			plan, err := c.prepare(cmd.Context(), node)
 			if err != nil {
 				return err
 			}
 			if !plan.Changes.Empty() {
 				c.code = exitNo
 			}
-			c.printPlan(cmd.Name(), doc, plan)
+			c.printPlan(cmd.Name(), plan)
 			return nil
 		},
 	}
@@ -64,16 +65,17 @@ func (c *command) status() *cobra.Command {
 			"Exit codes: 0 everything is in place and every peer is reached through the mesh; 1 not; 2 that could not be told.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			doc, plan, err := c.prepare(cmd.Context())
+			node := c.node()
+			plan, err := c.prepare(cmd.Context(), node)
 			if err != nil {
 				return err
 			}
-			report, err := reconcile.Look(cmd.Context(), c.env.Kernel, doc, plan)
+			report, err := node.Look(cmd.Context(), plan)
 			if err != nil {
 				return err
 			}
 			c.answer(report.Verdict())
-			c.printStatus(cmd.Name(), doc, report)
+			c.printStatus(cmd.Name(), plan.Document, report)
 			return nil
 		},
 	}
@@ -87,7 +89,7 @@ func (c *command) cleanup() *cobra.Command {
 			"Exit codes: 0 nothing of the agent's is left; 2 trouble.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			lines, err := reconcile.Cleanup(cmd.Context(), c.env.Kernel)
+			lines, err := c.node().Cleanup(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -48,7 +48,7 @@ func (a *agent) run(args ...string) (stdout, stderr string, code int) {
 	a.t.Helper()
 	var out, errs strings.Builder
 	env := Env{Kernel: kernel.Linux{}, Stdout: &out, Stderr: &errs}
-	code = Run(a.t.Context(), env, append(args, "--config", a.path))
+	code = Run(a.t.Context(), env, append(args, "--config", a.path, "--socket", a.path+".no-socket"))
 	return out.String(), errs.String(), code
 }
 
@@ -85,7 +85,9 @@ func TestApplyAndCleanup(t *testing.T) {
 	}
 
 	got := a.want(exitYes, "apply")
-	want := plan + `peer fra1 100.64.0.12        before dev tun-fra1 table 77  after dev tailscale0 table 52  ok
+	// The pings above are two connections that began too early.
+	want := plan + `connections of pods to peers that had kept their own source, made to begin anew: 2
+peer fra1 100.64.0.12        before dev tun-fra1 table 77  after dev tailscale0 table 52  ok
 peer fra1 fd7a:115c:a1e0::c  before dev tun-fra1 table 77  after dev tailscale0 table 52  ok
 `
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -191,6 +193,27 @@ func TestStrictReversePathFilter(t *testing.T) {
 	newAgent(t, nodeDocument).want(exitYes, "apply")
 	if !node.PodReaches(nstest.Peer) {
 		t.Error("the pod does not reach the peer")
+	}
+
+	node.Sysctl("ipv4.conf.all.src_valid_mark", "0")
+	if got := newAgent(t, nodeDocument).want(exitNo, "status"); !strings.Contains(got, "wrong: its replies are dropped by reverse path filtering") {
+		t.Errorf("status without src_valid_mark:\n%s", got)
+	}
+	if node.PodReaches(nstest.Peer) {
+		t.Error("the replies arrive without src_valid_mark: this lab proves nothing")
+	}
+	node.Sysctl("ipv4.conf.all.rp_filter", "2")
+	node.Sysctl("ipv4.conf.tailscale0.rp_filter", "2")
+	newAgent(t, nodeDocument).want(exitYes, "status")
+}
+
+func TestForwardingOff(t *testing.T) {
+	node := nstest.NewNode(t)
+	a := newAgent(t, nodeDocument)
+	a.want(exitYes, "apply")
+	node.Sysctl("ipv4.conf.kube-bridge.forwarding", "0")
+	if got := a.want(exitNo, "status"); !strings.Contains(got, "wrong: no route to host: is forwarding off") {
+		t.Errorf("status with forwarding off:\n%s", got)
 	}
 }
 
@@ -340,7 +363,7 @@ func TestRepair(t *testing.T) {
 	for _, tt := range tests {
 		node.Run(tt.damage)
 		if tt.damage == "nft flush ruleset" {
-			whole = strings.Replace(whole, whole[strings.Index(whole, "table ip lab {"):strings.Index(whole, "table inet tailmesh {")], "", 1)
+			whole = strings.Replace(whole, whole[strings.Index(whole, "table inet lab {"):strings.Index(whole, "table inet tailmesh {")], "", 1)
 		}
 		if stdout, _, code := a.run("status"); code != exitNo {
 			t.Errorf("%s: status says %d\n%s", tt.name, code, stdout)
@@ -477,5 +500,44 @@ func TestManyPeers(t *testing.T) {
 	a.want(exitNo, "apply") // tailscaled knows only one of them
 	if got := a.want(exitYes, "plan"); got != "nothing to do\n" {
 		t.Errorf("second plan: %.200s", got)
+	}
+}
+
+// A connection that began before the source was translated would keep its own for as long as packets come.
+func TestStaleConnections(t *testing.T) {
+	node := nstest.NewNode(t)
+	closeTunnel(node)
+	node.Run(`
+		nft add table ip services
+		nft add chain ip services prerouting '{ type nat hook prerouting priority dstnat; }'
+		nft add rule ip services prerouting ip daddr 10.96.0.1 dnat to 100.64.0.12
+	`)
+	direct := node.StartPing(nstest.Peer)
+	service := node.StartPing("10.96.0.1")
+	local := node.StartPing("10.244.1.1")
+	newAgent(t, nodeDocument).want(exitYes, "apply")
+	for name, ping := range map[string]*nstest.Ping{"direct": direct, "by a service": service, "to the node": local} {
+		if !ping.Answered() {
+			t.Errorf("%s: the ping that began before is still not answered", name)
+		}
+	}
+	if count := local.Lost(); count > 0 {
+		t.Errorf("a connection that is none of the agent's lost %d packets", count)
+	}
+}
+
+// The networks of pods are found where the document does not name them, and the agent says where.
+func TestPodNetworksFound(t *testing.T) {
+	node := nstest.NewNode(t)
+	closeTunnel(node)
+	a := newAgent(t, strings.Replace(nodeDocument, `"pod_cidrs": ["10.244.1.0/24", "fd00:10:244:1::/64"],`, "", 1))
+	_, stderr, code := a.run("apply")
+	want := "note: networks of pods: [10.244.1.0/24], from the policy rule `5209: from 10.244.1.0/24 lookup 77`\n" +
+		"note: networks of pods: [fd00:10:244:1::/64], from the policy rule `5209: from fd00:10:244:1::/64 lookup 77`\n"
+	if code != exitYes || stderr != want {
+		t.Errorf("exit code %d\n%s\nwant %s", code, stderr, want)
+	}
+	if !node.PodReaches(nstest.Peer) {
+		t.Error("the pod does not reach the peer")
 	}
 }

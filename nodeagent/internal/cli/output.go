@@ -76,6 +76,9 @@ func (c *command) printReport(name string, doc config.Document, r reconcile.Repo
 	for _, line := range r.Pending {
 		fmt.Fprintf(c.env.Stdout, "did not hold: %s\n", line)
 	}
+	if r.Dropped > 0 {
+		fmt.Fprintf(c.env.Stdout, "connections of pods to peers that had kept their own source, made to begin anew: %d\n", r.Dropped)
+	}
 	if len(r.Changes) == 0 {
 		fmt.Fprintln(c.env.Stdout, "nothing to do")
 		if r.Verdict() == reconcile.OK {
@@ -116,7 +119,8 @@ func (c *command) printStatus(name string, doc config.Document, r reconcile.Repo
 	}
 }
 
-func (c *command) printPlan(name string, doc config.Document, p reconcile.Plan) {
+func (c *command) printPlan(name string, p reconcile.Plan) {
+	doc := p.Document
 	lines := p.Changes.Lines()
 	if c.json {
 		c.printJSON(planJSON{newHeader(name), doc.Mesh, doc.Node.Name, listed(lines), p.State.Notes})

@@ -3,8 +3,11 @@
 package nstest
 
 import (
+	"os/exec"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
 // Addresses of the node and of its surroundings.
@@ -37,9 +40,9 @@ func NewNode(t testing.TB) *Node {
 	node.Sysctl("ipv4.ip_forward", "1")
 	node.Sysctl("ipv6.conf.all.forwarding", "1")
 	node.Run(`
-		nft add table ip lab
-		nft add chain ip lab input '{ type filter hook input priority 0; }'
-		nft add rule ip lab input ct state established accept
+		nft add table inet lab
+		nft add chain inet lab input '{ type filter hook input priority 0; }'
+		nft add rule inet lab input ct state established accept
 		ip link add ` + Bridge + ` type bridge
 		ip addr add 10.244.1.1/24 dev ` + Bridge + `
 		ip addr add fd00:10:244:1::1/64 dev ` + Bridge + ` nodad
@@ -143,6 +146,72 @@ func (n *Node) PeerReaches(from, address string) bool {
 	var err error
 	n.InPeer(func() { _, err = n.Try("ping -n -c 1 -W 1 -I " + from + " " + address) })
 	return err == nil
+}
+
+// Ping is one connection: echo requests of one identifier, sent by the pod again and again.
+type Ping struct {
+	node *Node
+	out  *lines
+}
+
+// StartPing starts one and waits until its first request was sent. It ends with the test.
+func (n *Node) StartPing(address string) *Ping {
+	n.t.Helper()
+	p := &Ping{node: n, out: &lines{}}
+	cmd := exec.CommandContext(n.t.Context(), "ping", "-n", "-O", "-i", "0.2", address)
+	cmd.Stdout = p.out
+	n.InPod(func() {
+		if err := cmd.Start(); err != nil {
+			n.t.Fatal(err)
+		}
+	})
+	n.t.Cleanup(func() { _ = cmd.Wait() })
+	n.wait(func() bool { return p.out.count("") > 1 })
+	return p
+}
+
+// Answered says whether an answer comes within a few seconds.
+func (p *Ping) Answered() bool {
+	before := p.out.count("bytes from")
+	return p.node.wait(func() bool { return p.out.count("bytes from") > before })
+}
+
+// Lost counts the requests so far that were not answered in time.
+func (p *Ping) Lost() int { return p.out.count("no answer") }
+
+// wait waits for a condition, for three seconds at most.
+func (n *Node) wait(condition func() bool) bool {
+	for range 150 {
+		if condition() {
+			return true
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return false
+}
+
+// lines collects what a command prints.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) count(part string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, part) {
+			n++
+		}
+	}
+	return n
 }
 
 // Dump returns everything of the node's networking that the agent could change, as the tools print it.

@@ -1,0 +1,136 @@
+// Package tailscale asks the node's own tailscaled, over its LocalAPI, who is in the tailnet, and hears of changes. It
+// changes nothing. Any user may ask: the socket is open to all for reading.
+package tailscale
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+)
+
+// DefaultSocket is where tailscaled listens on Linux.
+const DefaultSocket = "/var/run/tailscale/tailscaled.sock"
+
+// requestTimeout is how long a question may take. tailscaled answers from memory.
+const requestTimeout = 10 * time.Second
+
+// ErrNotRunning means that tailscaled answers but is not connected to a tailnet: stopped, logged out or starting.
+var ErrNotRunning = errors.New("tailscaled is not connected to a tailnet")
+
+// Client speaks to one tailscaled.
+type Client struct {
+	http http.Client
+}
+
+// New returns a client of the tailscaled that listens on the unix socket. Nothing is sent yet.
+func New(socket string) *Client {
+	return &Client{http: http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		},
+	}}}
+}
+
+// status is what is read of the answer to status (ipn/ipnstate.Status).
+type status struct {
+	BackendState string
+	Self         *peerStatus
+	Peer         map[string]*peerStatus
+}
+
+type peerStatus struct {
+	ID           string
+	HostName     string
+	DNSName      string
+	TailscaleIPs []netip.Addr
+	Tags         []string
+}
+
+// Tailnet returns the tailnet as tailscaled knows it. An error is [ErrNotRunning], [os.ErrNotExist] where there is no
+// socket, or another failure to get an answer.
+func (c *Client) Tailnet(ctx context.Context) (*desired.Tailnet, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	body, err := c.get(ctx, "status")
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	var s status
+	if err := json.NewDecoder(body).Decode(&s); err != nil {
+		return nil, fmt.Errorf("read tailscaled's status: %w", err)
+	}
+	if s.BackendState != "Running" || s.Self == nil {
+		return nil, fmt.Errorf("%w (state %q)", ErrNotRunning, s.BackendState)
+	}
+	t := &desired.Tailnet{Self: s.Self.node()}
+	for _, p := range s.Peer {
+		if p != nil {
+			t.Peers = append(t.Peers, p.node())
+		}
+	}
+	slices.SortFunc(t.Peers, func(a, b desired.TailnetNode) int { return strings.Compare(a.ID, b.ID) })
+	return t, nil
+}
+
+func (p *peerStatus) node() desired.TailnetNode {
+	// The first label of the DNS name is unique in a tailnet; the host name is what the machine calls itself.
+	name, _, _ := strings.Cut(p.DNSName, ".")
+	if name == "" {
+		name = p.HostName
+	}
+	return desired.TailnetNode{ID: p.ID, Name: name, Addresses: p.TailscaleIPs, Tags: p.Tags}
+}
+
+// What is asked of watch-ipn-bus (ipn.NotifyWatchOpt): the state at once, and changes of the tailnet at most every few
+// seconds.
+const watchMask = 1<<1 | 1<<8
+
+// Watch calls changed when the state of tailscaled or the tailnet has changed, and once at the start, until the context
+// ends or the connection breaks. It returns why.
+func (c *Client) Watch(ctx context.Context, changed func()) error {
+	body, err := c.get(ctx, fmt.Sprintf("watch-ipn-bus?mask=%d", watchMask))
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	for dec := json.NewDecoder(body); ; {
+		var notice struct {
+			State  *int
+			NetMap *struct{}
+		}
+		if err := dec.Decode(&notice); err != nil {
+			return fmt.Errorf("watch tailscaled: %w", err)
+		}
+		if notice.State != nil || notice.NetMap != nil {
+			changed()
+		}
+	}
+}
+
+func (c *Client) get(ctx context.Context, what string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://local-tailscaled.sock/localapi/v0/"+what, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask tailscaled: %w", err)
+	}
+	if res.StatusCode != http.StatusOK {
+		defer res.Body.Close()
+		text, _ := io.ReadAll(io.LimitReader(res.Body, 200))
+		return nil, fmt.Errorf("ask tailscaled: %s: %s", res.Status, strings.TrimSpace(string(text)))
+	}
+	return res.Body, nil
+}

@@ -1,0 +1,137 @@
+package tailscale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+)
+
+// serve answers on a socket as tailscaled does.
+func serve(t *testing.T, handler http.HandlerFunc) *Client {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ts") // a socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: handler}
+	go server.Serve(listener)
+	t.Cleanup(func() { server.Close() })
+	return New(socket)
+}
+
+const running = `{"Version":"1.98.10","BackendState":"Running","TailscaleIPs":["100.64.0.11"],
+	"Self":{"ID":"nSelf","PublicKey":"nodekey:00","HostName":"ams1","DNSName":"ams1.tail.ts.net.","TailscaleIPs":["100.64.0.11","fd7a:115c:a1e0::b"],"Tags":["tag:node"],"Online":true},
+	"Peer":{
+		"nodekey:02":{"ID":"nFra","HostName":"localhost","DNSName":"fra1.tail.ts.net.","TailscaleIPs":["100.64.0.12"],"Tags":["tag:node"],"AllowedIPs":["100.64.0.12/32"]},
+		"nodekey:01":{"ID":"nBare","HostName":"bare","DNSName":"","TailscaleIPs":null}},
+	"User":{"1":{"ID":1}}}`
+
+func TestTailnet(t *testing.T) {
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/localapi/v0/status" {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprint(w, running)
+	})
+	got, err := c.Tailnet(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := netip.MustParseAddr
+	want := &desired.Tailnet{
+		Self: desired.TailnetNode{
+			ID: "nSelf", Name: "ams1", Tags: []string{"tag:node"},
+			Addresses: []netip.Addr{addr("100.64.0.11"), addr("fd7a:115c:a1e0::b")},
+		},
+		Peers: []desired.TailnetNode{
+			{ID: "nBare", Name: "bare"},
+			{ID: "nFra", Name: "fra1", Addresses: []netip.Addr{addr("100.64.0.12")}, Tags: []string{"tag:node"}},
+		},
+	}
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestTailnetErrors(t *testing.T) {
+	answer := func(status int, text string) *Client {
+		return serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			fmt.Fprint(w, text)
+		})
+	}
+	tests := []struct {
+		name   string
+		client *Client
+		is     error
+		text   string
+	}{
+		{"no socket", New(filepath.Join(t.TempDir(), "s")), os.ErrNotExist, ""},
+		{"stopped", answer(200, `{"BackendState":"Stopped","Self":{"ID":"n"}}`), ErrNotRunning, `state "Stopped"`},
+		{"starting", answer(200, `{"BackendState":"Starting"}`), ErrNotRunning, `state "Starting"`},
+		{"denied", answer(403, "access denied\n"), nil, "ask tailscaled: 403 Forbidden: access denied"},
+		{"garbage", answer(200, "<html>"), nil, "read tailscaled's status: invalid character"},
+		{"cut off", answer(200, `{"BackendState":"Run`), nil, "read tailscaled's status: unexpected EOF"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := tt.client.Tailnet(t.Context())
+			if err == nil || tt.is != nil && !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.text) {
+				t.Errorf("got %v, want %v with %q", err, tt.is, tt.text)
+			}
+		})
+	}
+}
+
+func TestWatch(t *testing.T) {
+	notices := []string{
+		`{"Version":"1","SessionID":"x"}`, `{"State":6}`, `{"Health":{}}`, `{"NetMap":{"Peers":[{"ID":1}]}}`, `{"Engine":{}}`,
+	}
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/localapi/v0/watch-ipn-bus" || r.URL.Query().Get("mask") == "" {
+			http.NotFound(w, r)
+			return
+		}
+		for _, n := range notices {
+			fmt.Fprintln(w, n)
+		}
+	})
+	changes := 0
+	err := c.Watch(t.Context(), func() { changes++ })
+	if err == nil || !strings.Contains(err.Error(), "EOF") {
+		t.Errorf("got %v, want the end of the stream", err)
+	}
+	if changes != 2 {
+		t.Errorf("%d changes, want one of the state and one of the tailnet", changes)
+	}
+}
+
+func TestWatchEndsWithItsContext(t *testing.T) {
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, `{"State":6}`)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := c.Watch(ctx, cancel); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want that it was canceled", err)
+	}
+}
