@@ -20,10 +20,10 @@ func WriteShort(w io.Writer, l List) error {
 }
 
 // WriteGitHub writes each finding as a workflow command of GitHub Actions, which shows it beside the line in a change.
-// Notes and help follow the message, each on a line of its own.
+// Notes and help follow the message, each on a line of its own, and the lines that a help would add.
 //
 // The commands and their escapes: https://docs.github.com/en/actions/reference/workflow-commands-for-github-actions
-func WriteGitHub(w io.Writer, l List) error {
+func WriteGitHub(w io.Writer, l List, src Sources) error {
 	data := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 	var out strings.Builder
@@ -46,14 +46,17 @@ func WriteGitHub(w io.Writer, l List) error {
 			set("endColumn", strconv.Itoa(max(end.Column, 1)))
 		}
 		set("title", d.Code)
-		fmt.Fprintf(&out, "::%s %s::%s\n", command, strings.Join(properties, ","), data.Replace(d.Text()))
+		fmt.Fprintf(&out, "::%s %s::%s\n", command, strings.Join(properties, ","), data.Replace(d.text(src)))
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
 }
 
 // Text is the message with the notes and the help below it, each on a line of its own, without source lines.
-func (d Diagnostic) Text() string {
+func (d Diagnostic) Text() string { return d.text(nil) }
+
+// text is Text with the lines that the help's edits would add, where the text they are for is among src.
+func (d Diagnostic) text(src Sources) string {
 	lines := []string{d.Message}
 	if d.Label != "" {
 		lines[0] += ": " + d.Label
@@ -63,6 +66,13 @@ func (d Diagnostic) Text() string {
 	}
 	for _, h := range d.Help {
 		lines = append(lines, "help: "+h.Message)
+		if text, ok := src[d.File]; ok {
+			for _, hunk := range hunks(h.Edits, NewLines(text)) {
+				for _, added := range hunk.added {
+					lines = append(lines, "+ "+added)
+				}
+			}
+		}
 	}
 	return strings.Join(lines, "\n")
 }

@@ -40,10 +40,12 @@ p:5:4: warning[wide]: a & b -> c
 note[undecided]: nowhere
 `},
 		{
-			"github", diag.WriteGitHub,
+			"github", func(w io.Writer, l diag.List) error {
+				return diag.WriteGitHub(w, l, diag.Sources{"dir,1/p:q.hujson": []byte(misspelt)})
+			},
 			`::error file=dir%2C1/p%3Aq.hujson,line=8,col=15,endLine=8,endColumn=30,title=unknown-tag::` +
 				`src=tag not found: "tag:prodution": not in tagOwners%0Anote: 100%25 of it%0Anote: two%0Alines%0A` +
-				`help: did you mean "tag:production"?
+				`help: did you mean "tag:production"?%0A+       "src": ["tag:production"],
 ::warning file=p,line=5,col=4,endLine=5,endColumn=8,title=wide::a & b -> c
 ::notice title=undecided::nowhere
 `,

@@ -273,9 +273,9 @@ func promisePages() []page {
 			code: "requirement-unmet", title: "a flow that must be admitted is not",
 			trigger: "A requirement (--require, or those of the provider's mesh) names traffic that the rules drop between\n" +
 				"at least one pair of devices.",
-			why: "The control plane accepts the policy and the traffic vanishes without a trace: the route is right and\n" +
-				"the tunnel is up. A rule without a protocol admits tcp, udp and icmp; IP-in-IP, which carries the\n" +
-				"overlay of some Kubernetes networks, passes only by a rule that names it and all ports.",
+			why: "The control plane accepts the policy and the traffic vanishes without a trace: the route is right\n" +
+				"and the tunnel is up. A rule without a protocol admits tcp, udp and icmp. IP-in-IP, which carries\n" +
+				"the overlay of some Kubernetes networks, passes only by a rule that names it and all ports.",
 			fix: "Add what the help shows. In grants that is \"ip-in-ip:*\" in ip; in acls an entry with\n" +
 				"\"proto\": \"ip-in-ip\" and dst with port *.",
 		},

@@ -108,7 +108,7 @@ func (o *output) findings(l diag.List, file string, src []byte) error {
 	case "short":
 		return diag.WriteShort(o.env.Stdout, l)
 	case "github":
-		return diag.WriteGitHub(o.env.Stdout, l)
+		return diag.WriteGitHub(o.env.Stdout, l, diag.Sources{file: src})
 	case "sarif":
 		return sarif.Write(o.env.Stdout, l, sarif.Tool{
 			Name:    "tailmesh-policy",
