@@ -193,7 +193,7 @@ func (o *output) rule(l *loaded, at diag.Range) {
 	if at.IsZero() {
 		return
 	}
-	lines := newLines(l.src)
+	lines := diag.NewLines(l.src)
 	last := min(at.End.Line, at.Start.Line+shown-1)
 	width := len(fmt.Sprint(last))
 	for n := at.Start.Line; n <= last; n++ {

@@ -1,16 +1,20 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"reflect"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
 )
 
 // stdinName is the argument that stands for standard input, and stdinFile what messages call it.
@@ -132,21 +136,56 @@ func readFile(e env, name string) ([]byte, error) {
 	return src, nil
 }
 
-// describeJSON puts the line and column in front of a JSON error, which knows but an offset.
+// describeJSON says of an error in JSON where it is and what is wrong, in JSON's own words.
 func describeJSON(src []byte, err error) error {
-	offset := int64(-1)
-	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-		offset = syntax.Offset - 1
+	if len(bytes.TrimSpace(src)) == 0 {
+		return errors.New("the file is empty")
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		offset = wrong.Offset - 1
+		return fmt.Errorf("%s: %w", textPos(src, int(wrong.Offset)-1), describeType(wrong))
+	}
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Errorf("%s: %w", textPos(src, int(syntax.Offset)-1), err)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		offset = int64(len(src))
+		return fmt.Errorf("%s: %w", textPos(src, len(src)), err)
 	}
-	if offset < 0 {
-		return err
+	return err
+}
+
+func textPos(src []byte, offset int) string {
+	at := diag.NewLines(src).Pos(offset)
+	return fmt.Sprintf("line %d, column %d", at.Line, at.Column)
+}
+
+// describeType says of a value of the wrong kind which it is and which is wanted.
+func describeType(err *json.UnmarshalTypeError) error {
+	want := "a number"
+	switch err.Type.Kind() {
+	case reflect.Bool:
+		want = "true or false"
+	case reflect.String:
+		want = "a string"
+	case reflect.Slice, reflect.Array:
+		want = "a list"
+	case reflect.Struct, reflect.Map:
+		want = "an object"
 	}
-	at := newLines(src).Pos(int(offset))
-	return fmt.Errorf("line %d, column %d: %w", at.Line, at.Column, err)
+	got, _, _ := strings.Cut(err.Value, " ")
+	if err.Field == "" {
+		return fmt.Errorf("want %s, not %s", want, withArticle(got))
+	}
+	return fmt.Errorf("%s: want %s, not %s", err.Field, want, withArticle(got))
+}
+
+func withArticle(kind string) string {
+	switch kind {
+	case "array":
+		return "a list"
+	case "object":
+		return "an object"
+	case "bool":
+		return "true or false"
+	}
+	return "a " + kind
 }

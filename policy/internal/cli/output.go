@@ -33,8 +33,6 @@ func writeJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-func newLines(src []byte) *diag.Lines { return diag.NewLines(src) }
-
 func colors() []string  { return []string{"auto", "always", "never"} }
 func formats() []string { return []string{"text", "short", "json", "github", "sarif"} }
 

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"strings"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
 )
@@ -25,22 +25,31 @@ func parseRequirements(src []byte) ([]policy.Requirement, error) {
 		}
 		items = *object.Requirements
 	} else if err := json.Unmarshal(src, &items); err != nil {
-		if len(trimmed) == 0 {
-			err = io.ErrUnexpectedEOF
-		}
-		return nil, fmt.Errorf("want a JSON list of requirements: %w", err)
+		return nil, err
 	}
 	out := make([]policy.Requirement, len(items))
 	for i, item := range items {
 		dec := json.NewDecoder(bytes.NewReader(item))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&out[i]); err != nil {
-			// The offsets in err count from the item's own start and would mislead.
-			return nil, fmt.Errorf("requirements[%d]: %s", i, err) //nolint:errorlint
+			return nil, fmt.Errorf("requirements[%d]: %w", i, describeItem(err))
 		}
 		if err := out[i].Validate(); err != nil {
 			return nil, fmt.Errorf("requirements[%d]: %w", i, err)
 		}
 	}
 	return out, nil
+}
+
+// describeItem words what can be wrong with one requirement that is JSON. The offsets in the error count from its own
+// start and would mislead.
+func describeItem(err error) error {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return describeType(wrong)
+	}
+	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		name = strings.Trim(name, `"`)
+		return fmt.Errorf("unknown key %q: a requirement has name, src, dst, proto, ports and why", name)
+	}
+	return err
 }
