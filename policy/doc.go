@@ -1,2 +1,31 @@
-// Package policy is an offline engine for Tailscale tailnet policy files.
+// Package policy is an offline engine for Tailscale tailnet policy files: what would the control plane say to this text,
+// what would each device's packet filter be, may this flow pass, and if not, what text is missing.
+//
+// One call does everything:
+//
+//	Parse     text (HuJSON)       -> Policy, each part with its place in the text; wrong shapes are findings
+//	validate  Policy              -> findings, the control plane's own answer among them
+//	compile   Policy + Inventory  -> Compiled: rules with resolved ends, found by index from a device
+//	judge     Compiled + flow     -> a Verdict and the rule that decided: tests, requirements, Can
+//
+// Check runs them all and returns a Report. Everything is a pure function of the arguments: no network, no clock, no
+// state between calls, and the same input gives the same output whatever the order of an inventory.
+//
+// The engine was learned from recorded answers of the real control plane, which TestCaptures replays. Where it words a
+// refusal as the control plane does, the text is the message of a finding, so that it can be searched for; the place,
+// the code, the label and the ways out are ours. What recordings do not show is decided on the safe side and said in
+// the documentation of the function that decides it:
+//
+//   - A key given twice is refused; a JSON reader would keep one and drop the other without a word.
+//   - A top-level section that the engine does not know is a warning, not a refusal: the service gains sections faster
+//     than this package. Unknown keys inside a section are refused.
+//   - An undefined group, host or autogroup in a rule is refused.
+//   - A test whose src or dst stands for several devices passes only where all of them agree.
+//   - autogroup:internet and public addresses reach the devices that are approved as exit nodes.
+//
+// Three answers are kept apart: Pass, Fail, and Undecided where the inventory lacks what would be needed to tell, such
+// as the members of a group synced from an identity provider or an attribute that a posture asks for.
+//
+// The package is not for talking to a tailnet, for reading a device's live filter, or for evaluating policies of other
+// control servers.
 package policy

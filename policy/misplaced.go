@@ -65,11 +65,7 @@ func anyKey(keys []String, names ...string) bool {
 func (v *validator) unknownKeys(keys []String, known ...string) {
 	for _, k := range keys {
 		d := v.refuse("unknown-field", k.Node, fmt.Sprintf("json: unknown field %q", k.Value), "no such key here")
-		defs := definitions{}
-		for _, n := range known {
-			defs[n] = diag.Range{}
-		}
-		suggest(d, k.Value, defs, k, same)
+		v.suggest(d, k.Value, namesOnly(known), k, same)
 	}
 }
 

@@ -2,6 +2,8 @@ package policy
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
@@ -20,11 +22,7 @@ func (v *validator) acl(a *ACL) {
 	proto, err := parseProto(a.Proto.Value)
 	if err != nil {
 		d := v.refuse("bad-proto", a.Proto.Node, err.Error(), "no protocol of this name")
-		known := definitions{}
-		for name := range protocolNames() {
-			known[name] = diag.Range{}
-		}
-		suggest(d, a.Proto.Value, known, a.Proto, same)
+		v.suggest(d, a.Proto.Value, namesOnly(slices.Collect(maps.Keys(protocolNames()))), a.Proto, same)
 	}
 	for _, s := range a.Src.Items {
 		v.src(s)
@@ -225,17 +223,13 @@ func (v *validator) selector(s String, sel selector, prefix string, put func(str
 		v.unknownGroup(s, prefix+fmt.Sprintf("group not found: %q", sel.name), sel.name, put)
 	case selIPSet:
 		d := v.refuse("unknown-ipset", s.Node, prefix+fmt.Sprintf("ipset not found: %q", sel.name), "not in ipsets")
-		suggest(d, sel.name, v.ipsetNames(), s, put)
+		v.suggest(d, sel.name, v.ipsetNames, s, put)
 	case selAutogroup:
 		d := v.refuse("unknown-autogroup", s.Node, prefix+fmt.Sprintf("autogroup not found: %q", sel.name), "no such autogroup")
-		known := definitions{}
-		for _, a := range autogroups() {
-			known[a] = diag.Range{}
-		}
-		suggest(d, sel.name, known, s, put)
+		v.suggest(d, sel.name, namesOnly(autogroups()), s, put)
 	default:
 		d := v.refuse("unknown-host", s.Node, prefix+fmt.Sprintf("unknown user or host: %q", sel.name), "neither in hosts nor an address")
-		suggest(d, sel.name, v.hostNames(), s, put)
+		v.suggest(d, sel.name, v.hostNames, s, put)
 		v.portInGrant(d, s, sel)
 	}
 }
@@ -258,10 +252,9 @@ func (v *validator) portInGrant(d *diag.Diagnostic, s String, sel selector) {
 
 // domain checks user:*@domain, which takes only domains of the tailnet's own users.
 func (v *validator) domain(s String, sel selector) {
-	if sel.kind != selDomain || !v.x.known || len(v.x.users) == 0 || v.x.hasDomain(sel.name) {
-		return
+	if sel.kind == selDomain {
+		v.ownDomain(s, sel.name, "")
 	}
-	v.refuse("foreign-domain", s.Node, foreignDomain(sel.name), "no user of the tailnet has it")
 }
 
 // foreignDomain is the control plane's message for a domain that is not the tailnet's; "<domain>" is part of it.

@@ -23,6 +23,8 @@ type validator struct {
 	message string
 	status  int
 
+	suggested int // how many mistakes were compared with the known names
+
 	groups    map[string]*Group
 	hosts     map[string]*Host
 	ipsets    map[string]*IPSet
@@ -102,6 +104,9 @@ func quote(s string) string { return string(hujson.String(s)) }
 // replace is the edit that puts text, quoted, in the place of a string.
 func replace(s String, text string) diag.Edit { return diag.Edit{Range: s.Range, NewText: quote(text)} }
 
+// maxSuggestions bounds the search for near names, whose cost is the product of mistakes and names. Nobody reads more.
+const maxSuggestions = 200
+
 // definitions are names of one kind with the place that defines each.
 type definitions map[string]diag.Range
 
@@ -137,18 +142,41 @@ func (v *validator) ipsetNames() definitions {
 	return out
 }
 
+func (v *validator) postureDefs() definitions {
+	out := make(definitions, len(v.p.Postures))
+	for _, p := range v.p.Postures {
+		out[p.Name.Value] = p.Name.Range
+	}
+	return out
+}
+
+// namesOnly are names that the text does not define.
+func namesOnly(names []string) func() definitions {
+	return func() definitions {
+		out := make(definitions, len(names))
+		for _, n := range names {
+			out[n] = diag.Range{}
+		}
+		return out
+	}
+}
+
 // suggest adds to d the known name that is nearest to name. at is the string to mend and put makes its new value of the
 // right name.
-func suggest(d *diag.Diagnostic, name string, known definitions, at String, put func(string) string) {
-	names := make([]string, 0, len(known))
-	for n := range known {
+func (v *validator) suggest(d *diag.Diagnostic, name string, known func() definitions, at String, put func(string) string) {
+	if v.suggested++; v.suggested > maxSuggestions {
+		return
+	}
+	defs := known()
+	names := make([]string, 0, len(defs))
+	for n := range defs {
 		names = append(names, n)
 	}
 	near := nearest(name, names)
 	if near == "" {
 		return
 	}
-	if r := known[near]; !r.IsZero() {
+	if r := defs[near]; !r.IsZero() {
 		d.Related = append(d.Related, diag.Related{Message: "similar name defined here", Range: r})
 	}
 	d.Help = append(d.Help, diag.Help{Message: fmt.Sprintf("did you mean %q?", near), Edits: []diag.Edit{replace(at, put(near))}})
@@ -236,13 +264,13 @@ func (v *validator) principal(s String, prefix string) {
 
 func (v *validator) unknownTag(s String, message, tag string, put func(string) string) *diag.Diagnostic {
 	d := v.refuse("unknown-tag", s.Node, message, "not in tagOwners")
-	suggest(d, tag, v.tagNames(), s, put)
+	v.suggest(d, tag, v.tagNames, s, put)
 	return d
 }
 
 func (v *validator) unknownGroup(s String, message, group string, put func(string) string) *diag.Diagnostic {
 	d := v.refuse("unknown-group", s.Node, message, "not in groups")
-	suggest(d, group, v.groupNames(), s, put)
+	v.suggest(d, group, v.groupNames, s, put)
 	return d
 }
 
@@ -286,10 +314,10 @@ func (v *validator) checkIPSets() {
 			switch sel := parseSelector(target); {
 			case sel.kind == selAddr, sel.kind == selCIDR, sel.kind == selRange, sel.name == agInternet:
 			case sel.kind == selHost && v.hosts[target] == nil:
-				suggest(v.refuse("unknown-host", e.Node, prefix+fmt.Sprintf("host not found: %q", target), "not in hosts"), target, v.hostNames(), e, put)
+				v.suggest(v.refuse("unknown-host", e.Node, prefix+fmt.Sprintf("host not found: %q", target), "not in hosts"), target, v.hostNames, e, put)
 			case sel.kind == selHost:
 			case sel.kind == selIPSet && v.ipsets[target] == nil:
-				suggest(v.refuse("unknown-ipset", e.Node, prefix+fmt.Sprintf("ipset not found: %q", target), "not in ipsets"), target, v.ipsetNames(), e, put)
+				v.suggest(v.refuse("unknown-ipset", e.Node, prefix+fmt.Sprintf("ipset not found: %q", target), "not in ipsets"), target, v.ipsetNames, e, put)
 			case sel.kind == selIPSet:
 			default:
 				v.refuse("bad-ipset", e.Node, prefix+fmt.Sprintf("%q cannot be part of an ipset", target), "want an address, CIDR, range, host or ipset")
@@ -363,11 +391,7 @@ func (v *validator) postureNames(list Strings) {
 		}
 		if v.postures[s.Value] == nil {
 			d := v.refuse("unknown-posture", s.Node, fmt.Sprintf("posture not found: %q", s.Value), "not in postures")
-			known := definitions{}
-			for _, p := range v.p.Postures {
-				known[p.Name.Value] = p.Name.Range
-			}
-			suggest(d, s.Value, known, s, same)
+			v.suggest(d, s.Value, v.postureDefs, s, same)
 		}
 	}
 }
