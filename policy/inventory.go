@@ -215,20 +215,17 @@ func (x *index) knowsUser(login string) bool {
 	return x.login[login] != nil || len(x.byUser[login]) > 0
 }
 
-// domains reports whether some user's login is in domain, which is what the control plane calls associated with the tailnet.
+// hasDomain reports whether domain is the tailnet's own, which the control plane calls associated with the tailnet. An
+// inventory does not name those, and users who were invited from elsewhere are in it too, so the domain of the owner's
+// login counts; where no owner is listed, that of any user.
 func (x *index) hasDomain(domain string) bool {
-	for _, u := range x.users {
-		if loginDomain(u.LoginName) == domain {
-			return true
-		}
-	}
-	for login := range x.byUser {
-		if loginDomain(login) == domain {
-			return true
-		}
-	}
-	return false
+	owner := slices.ContainsFunc(x.users, func(u *User) bool { return u.isOwner() })
+	return slices.ContainsFunc(x.users, func(u *User) bool {
+		return (u.isOwner() || !owner) && loginDomain(u.LoginName) == domain
+	})
 }
+
+func (u *User) isOwner() bool { return strings.EqualFold(u.Role, "owner") }
 
 func loginDomain(login string) string {
 	_, domain, _ := strings.Cut(login, "@")
