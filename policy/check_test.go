@@ -62,7 +62,7 @@ func TestRefusals(t *testing.T) {
 		{"posture without an operator", `"postures": {"posture:a": ["node:os"]}`, `postures["posture:a"]: "node:os": no operator: want ==, !=, <, <=, >, >=, IN, NOT IN, IS SET or NOT SET`, "bad-posture"},
 		{"posture that is not there", grant(`"src": ["*"], "dst": ["*"], "ip": ["*"], "srcPosture": ["posture:x"]`), `posture not found: "posture:x"`, "unknown-posture"},
 		{"unknown key", acl(`"src": ["*"], "dst": ["*:*"], "comment": "x"`), `json: unknown field "comment"`, "unknown-field"},
-		{"unknown key in ssh", `"ssh": [{"action": "accept", "sorc": []}]`, `json: unknown field "sorc"`, "unknown-field"},
+		{"unknown key in ssh", `"ssh": [{"action": "accept", "sorc": [], "users": ["root"]}]`, `json: unknown field "sorc"`, "unknown-field"},
 		{"duplicate key", `"acls": [], "ACLs": []`, `duplicate key "ACLs"`, "duplicate-key"},
 		{"number for a string", `"acls": [{"action": "accept", "proto": 4, "src": ["*"], "dst": ["*:*"]}]`, `acls[0].proto: want a string, got a number`, "wrong-type"},
 		{"string for a list", `"acls": [{"action": "accept", "src": "*", "dst": ["*:*"]}]`, `acls[0].src: want a list of strings, got a string`, "wrong-type"},

@@ -18,6 +18,7 @@ type Compiled struct {
 	rules []*rule    // in the order in which the control plane emits them: grants, then acls
 	apps  []*appRule // capabilities; they share the rules' numbering
 	reach *reach
+	ssh   []*sshRule // those that check first
 
 	mu   sync.Mutex
 	keys map[string]int // contents of source lists
@@ -96,6 +97,7 @@ func compile(p *Policy, v *validator) *Compiled {
 		// A policy without rules at all is the allow-all of a new tailnet.
 		c.addRule(&rule{pos: next(), node: p.Node, src: c.sources([]string{"*"}, nil), dsts: []dstPart{{c.r.resolve("*"), []PortRange{allPorts()}}}})
 	}
+	c.ssh = c.compileSSH()
 	c.reach = newReach(c)
 	return c
 }

@@ -219,35 +219,3 @@ func (v *validator) ownDomain(s String, domain, prefix string) {
 	d := v.refuse("foreign-domain", s.Node, prefix+foreignDomain(domain), "not the tailnet's domain")
 	d.Notes = []string{"the tailnet's domain is taken to be that of its owner's login; the inventory does not tell of others"}
 }
-
-// SSHRule is an SSH rule of a device, JSON-identical to what the control plane sends.
-type SSHRule struct {
-	Principals []SSHPrincipal `json:"principals"`
-	// SSHUsers maps the account that is asked for to the one that is used; "" refuses it, "*" is any other and "=" the same.
-	SSHUsers  map[string]string `json:"sshUsers"`
-	Action    SSHAction         `json:"action"`
-	AcceptEnv []string          `json:"acceptEnv,omitempty"`
-}
-
-// SSHPrincipal is one address that a session may come from.
-type SSHPrincipal struct {
-	NodeIP string `json:"nodeIP"`
-}
-
-// SSHAction says what becomes of a session: accepted, or held until the control plane has checked the user. The period
-// of a check is the control plane's own business and not part of it.
-type SSHAction struct {
-	Accept                    bool     `json:"accept,omitempty"`
-	AllowAgentForwarding      bool     `json:"allowAgentForwarding,omitempty"`
-	HoldAndDelegate           string   `json:"holdAndDelegate,omitempty"`
-	AllowLocalPortForwarding  bool     `json:"allowLocalPortForwarding,omitempty"`
-	AllowRemotePortForwarding bool     `json:"allowRemotePortForwarding,omitempty"`
-	Recorders                 []string `json:"recorders,omitempty"`
-}
-
-// holdAndDelegate is where a device asks about a check. The host that the control plane names is left out.
-const holdAndDelegate = "https://unused/machine/ssh/action/$SRC_NODE_ID/to/$DST_NODE_ID?local_user=$LOCAL_USER"
-
-// SSH returns the SSH rules that a device (named as in Devices) gets, nil where it gets none. Members of a group that
-// the policy does not list are not in them.
-func (c *Compiled) SSH(device string) ([]SSHRule, error) { return nil, nil }
