@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"go4.org/netipx"
+
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
 )
 
@@ -211,10 +213,10 @@ func (c *Compiled) judge(src, dst endpoint, f flow, candidates []posting) outcom
 				}
 				continue
 			}
-			if r.isVia && dst.dev != nil {
-				continue // via opens what lies behind a router, not the router
-			}
 			d := r.dsts[candidates[i].part]
+			if r.isVia && dst.dev != nil && !opensRouter(r, d.to, dst) {
+				continue
+			}
 			switch d.to.match(c, dst) {
 			case Pass:
 				sure = append(sure, d.ports...)
@@ -249,6 +251,21 @@ func (c *Compiled) judge(src, dst endpoint, f flow, candidates []posting) outcom
 	slices.Sort(out.missing)
 	out.missing = slices.Compact(out.missing)
 	return out
+}
+
+// opensRouter reports whether a rule with via admits to the router's own address. Via is about what lies behind a
+// router; but a destination that reaches it for the sake of a route is in its filter as written, and may hold more.
+func opensRouter(r *rule, to *resolved, dst endpoint) bool {
+	d := dst.dev
+	if !slices.ContainsFunc(r.via, func(t string) bool { return slices.Contains(d.tags(), t) }) {
+		return false
+	}
+	if to.any {
+		return len(d.routes) > 0
+	}
+	return slices.ContainsFunc(to.literals, func(rg netipx.IPRange) bool {
+		return rg.Contains(dst.addr) && slices.ContainsFunc(d.routes, func(p netip.Prefix) bool { return rg.Overlaps(netipx.RangeOfPrefix(p)) })
+	})
 }
 
 func sameOwner(src, dst endpoint) Verdict {

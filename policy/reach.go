@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -26,6 +27,7 @@ type reach struct {
 
 	appsOf  [][]*appRule // by device.n, for those that may get one
 	appsAny []*appRule
+	via     bool // some rule has via
 
 	list    []*resolved // by resolved.id, as far as postings go
 	unknown []int       // ids of destinations of which the inventory does not tell all
@@ -67,6 +69,7 @@ func newReach(c *Compiled) *reach {
 				addLiterals(x.sources, p)
 			}
 		}
+		x.via = x.via || r.isVia
 		if r.selfPorts != nil {
 			x.self = append(x.self, r)
 		}
@@ -334,6 +337,9 @@ func (x *reach) profile(d *device) string {
 	}
 	if d.IsExternal {
 		b.WriteString("\x00shared")
+	}
+	if x.via {
+		fmt.Fprint(&b, "\x00", d.routes)
 	}
 	b.WriteString("\x01" + d.OS + "\x01" + d.ClientVersion)
 	for _, a := range d.addrs {
