@@ -1,0 +1,98 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// prepare finds or builds the programs that the demo runs.
+func prepare(ctx context.Context, work, bin, example string) (set settings, err error) {
+	set = settings{Work: work, Bin: bin, Example: example}
+	if err := os.Mkdir(filepath.Join(work, "logs"), 0o755); err != nil {
+		return set, err
+	}
+	// A Debian user's PATH often lacks sbin, where these live.
+	if err := os.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin:/sbin"); err != nil {
+		return set, err
+	}
+	for _, tool := range []string{"ip", "nft"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return set, fmt.Errorf("needs %q: install iproute2 and nftables", tool)
+		}
+	}
+	if set.Tofu, err = findTofu(); err != nil {
+		return set, err
+	}
+	if set.Bin == "" || set.Example == "" {
+		root, err := moduleRoot(ctx)
+		if err != nil {
+			return set, err
+		}
+		if set.Example == "" {
+			set.Example = filepath.Join(root, "examples", "meshes", "quickstart")
+		}
+		if set.Bin == "" {
+			set.Bin = filepath.Join(work, "bin")
+			if err := build(ctx, root, set.Bin); err != nil {
+				return set, err
+			}
+		}
+	}
+	for _, path := range []*string{&set.Bin, &set.Example, &set.Tofu} {
+		if *path, err = filepath.Abs(*path); err != nil {
+			return set, err
+		}
+		if _, err := os.Stat(*path); err != nil {
+			return set, err
+		}
+	}
+	return set, nil
+}
+
+// findTofu returns $TAILMESH_TOFU, the OpenTofu on PATH, the newest one in the project's cache, or the Terraform on PATH.
+func findTofu() (string, error) {
+	if path := os.Getenv("TAILMESH_TOFU"); path != "" {
+		return path, nil
+	}
+	if path, err := exec.LookPath("tofu"); err == nil {
+		return path, nil
+	}
+	if cache, err := os.UserCacheDir(); err == nil {
+		found, err := filepath.Glob(filepath.Join(cache, "tailmesh", "bin", "tofu-[0-9]*"))
+		if err == nil && len(found) > 0 {
+			return slices.Max(found), nil
+		}
+	}
+	if path, err := exec.LookPath("terraform"); err == nil {
+		return path, nil
+	}
+	return "", errors.New("needs OpenTofu or Terraform: put one on PATH or name it with TAILMESH_TOFU; `make demo` gets one itself")
+}
+
+func moduleRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	mod := strings.TrimSpace(string(out))
+	if err != nil || filepath.Base(mod) != "go.mod" {
+		return "", errors.New("run it in the project's folder, with Go, or give -bin and -example")
+	}
+	return filepath.Dir(mod), nil
+}
+
+// build builds the three programs.
+func build(ctx context.Context, root, bin string) error {
+	fmt.Fprintln(os.Stderr, "demo: building the provider, tailmesh-policy and tailmesh-agent")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", bin+"/", ".", "./policy/cmd/tailmesh-policy", "./nodeagent/cmd/tailmesh-agent")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
+	}
+	return nil
+}
