@@ -49,10 +49,10 @@ func Check(file string, src []byte, inv *Inventory, reqs []Requirement) *Report 
 		r.Tests = r.Compiled.evalTests()
 		r.SSHTests = r.Compiled.evalSSHTests()
 		for _, t := range r.Tests {
-			v.reportTest(t, "test")
+			v.reportTest(t)
 		}
 		for _, t := range r.SSHTests {
-			v.reportTest(t, "ssh test")
+			v.reportSSHTest(t)
 		}
 	}
 	for _, req := range reqs {

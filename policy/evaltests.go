@@ -13,6 +13,7 @@ type TestResult struct {
 	Path    string   `json:"path"` // tests[4].accept[0]
 	Src     string   `json:"src"`
 	Dst     string   `json:"dst"`
+	User    string   `json:"user,omitempty"` // the account that an ssh test logs in to
 	Proto   string   `json:"proto,omitempty"`
 	Want    string   `json:"want"` // accept, drop, check
 	Got     string   `json:"got"`  // accept, drop, check, partial (not every pair alike), undecided, invalid
@@ -163,13 +164,13 @@ func (c *Compiled) testLine(text string, proto int) ([]endpoint, flow, string, e
 	return ends, f, missing, err
 }
 
-// reportTest makes a finding of a result that is not a pass; s is its line.
-func (v *validator) reportTest(r TestResult, section string) {
+// reportTest makes a finding of a result that is not a pass.
+func (v *validator) reportTest(r TestResult) {
 	n := Node{Range: r.Range, Path: r.Path}
 	switch {
 	case r.Verdict == Pass:
 	case r.Verdict == Undecided:
-		d := v.report(diag.Note, "test-undecided", n, fmt.Sprintf("%s from %q to %q cannot be decided", section, r.Src, r.Dst), "not known")
+		d := v.report(diag.Note, "test-undecided", n, fmt.Sprintf("test from %q to %q cannot be decided", r.Src, r.Dst), "not known")
 		for _, m := range r.Missing {
 			d.Notes = append(d.Notes, "not known: "+m)
 		}

@@ -269,19 +269,21 @@ func opensRouter(r *rule, to *resolved, dst endpoint) bool {
 }
 
 func sameOwner(src, dst endpoint) Verdict {
-	owner := func(e endpoint) string {
-		switch {
-		case e.dev != nil:
-			return e.dev.owner
-		case e.named() && e.name.kind == selUser:
-			return e.name.name
-		}
-		return ""
-	}
-	if a := owner(src); a != "" && a == owner(dst) {
+	if a := src.owner(); a != "" && a == dst.owner() {
 		return Pass
 	}
 	return Fail
+}
+
+// owner is the login of the user whose the endpoint is, empty for a tagged device and for whatever is nobody's.
+func (e endpoint) owner() string {
+	switch {
+	case e.dev != nil:
+		return e.dev.owner
+	case e.named() && e.name.kind == selUser:
+		return e.name.name
+	}
+	return ""
 }
 
 // endpoints expands a selector or the name of a device to what a flow can start or end at. wide reports a selector that

@@ -188,11 +188,8 @@ func (v *validator) sshDst(s String, rule *SSH) (self bool) {
 	case sel.name == agSelf:
 		return true
 	case sel.kind == selTag:
-		d := len(v.diags)
-		v.selector(s, sel, "[ssh] ", same)
-		if host, _, err := splitHostPort(sel.text); err == nil && v.tagOwners[host] != nil && len(v.diags) > d {
-			v.diags[d].Label = "an ssh rule names no port"
-			v.diags[d].Help = []diag.Help{{Message: "take the port off", Edits: []diag.Edit{replace(s, host)}}}
+		if v.tagOwners[sel.name] == nil {
+			v.noPort(v.unknownTag(s, fmt.Sprintf("[ssh] tag not found: %q", sel.name), sel.name, same), s)
 		}
 		return false
 	case sel.kind == selUser && len(rule.Src.Items) > 0 && !slices.ContainsFunc(rule.Src.Items, func(src String) bool {
