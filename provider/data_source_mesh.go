@@ -267,13 +267,18 @@ func (d *meshDataSource) Read(ctx context.Context, req datasource.ReadRequest, r
 	}
 	plan := mesh.Build(inv.Devices, spec)
 	for _, p := range plan.Problems {
-		switch at := attributePath(p.Attribute, p.Key); {
+		at, nested := attributePath(p.Attribute, p.Key)
+		detail := sentence(p.Message)
+		if nested {
+			detail = p.Attribute + ": " + p.Message + "."
+		}
+		switch {
 		case p.Severity == policydiag.Note:
 			m.Notes = append(m.Notes, p.Message)
 		case p.Severity == policydiag.Warning:
-			resp.Diagnostics.AddAttributeWarning(at, fmt.Sprintf("mesh %q", spec.Name), sentence(p.Message))
+			resp.Diagnostics.AddAttributeWarning(at, fmt.Sprintf("mesh %q", spec.Name), detail)
 		default:
-			resp.Diagnostics.AddAttributeError(at, fmt.Sprintf("mesh %q cannot be worked out", spec.Name), sentence(p.Message))
+			resp.Diagnostics.AddAttributeError(at, fmt.Sprintf("mesh %q cannot be worked out", spec.Name), detail)
 		}
 	}
 	if resp.Diagnostics.HasError() {
@@ -283,20 +288,18 @@ func (d *meshDataSource) Read(ctx context.Context, req datasource.ReadRequest, r
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 }
 
-// attributePath is the place in the configuration of a part of the planner's input.
-func attributePath(attribute, key string) path.Path {
+// attributePath is the place in the configuration of a part of the planner's input. OpenTofu finds no line for an
+// attribute within an object, so that the object has to do, and nested says so.
+func attributePath(attribute, key string) (at path.Path, nested bool) {
 	if attribute == "" {
-		return path.Empty()
+		return path.Empty(), false
 	}
-	first, rest, _ := strings.Cut(attribute, ".")
-	at := path.Root(first)
-	if rest != "" {
-		at = at.AtName(rest)
-	}
+	first, _, nested := strings.Cut(attribute, ".")
+	at = path.Root(first)
 	if key != "" {
 		at = at.AtMapKey(key)
 	}
-	return at
+	return at, nested
 }
 
 // spec is what is asked of the planner.
@@ -338,21 +341,21 @@ func (m *routingModel) into(r *config.Routing, diags *diag.Diagnostics) {
 	if m == nil {
 		return
 	}
-	at := path.Root("routing")
+	at := path.Root("routing") // the object: see attributePath
 	if v := m.Mode.ValueString(); v != "" {
 		r.Mode = v
 	}
 	if v := m.Mark.ValueString(); v != "" {
 		mark, err := config.ParseMark(v)
 		if err != nil {
-			diags.AddAttributeError(at.AtName("mark"), "not a mark", sentence(err.Error()))
+			diags.AddAttributeError(at, "routing.mark is not a mark", sentence(err.Error()))
 		}
 		r.Mark = mark
 	}
 	if v := m.Priority.ValueString(); v != "" {
 		priority, err := config.ParsePriority(v)
 		if err != nil {
-			diags.AddAttributeError(at.AtName("priority"), "not a priority", sentence(err.Error()))
+			diags.AddAttributeError(at, "routing.priority is not a priority", sentence(err.Error()))
 		}
 		r.Priority = priority
 	}

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -239,5 +240,209 @@ func TestPolicyRival(t *testing.T) {
 	})
 	if text, _ := tailnet.Policy(); !strings.Contains(text, "tag:rival") {
 		t.Errorf("the rival's file was overwritten by\n%s", text)
+	}
+}
+
+func TestPolicyAdoption(t *testing.T) {
+	needTofu(t)
+	const other = `{"tagOwners": {"tag:other": []}}`
+	const default412, refusedAtPlan = "the tailnet has a policy file of its own already", "the policy file must be imported"
+	for _, tt := range []struct {
+		adopt, inForce string // inForce empty: nobody has written one
+		err            string
+		writes         int // that were carried out
+	}{
+		{adoptIfDefault, "", "", 1},
+		{adoptIfDefault, other, default412, 0},
+		{adoptIfDefault, meshPolicy, "", 0}, // ours already, though somebody else wrote it
+		{adoptIfEqual, "", "", 1},
+		{adoptIfEqual, other, default412, 0},
+		{adoptIfEqual, meshPolicy, "", 0},
+		{adoptAlways, other, "", 1},
+		{adoptNever, other, refusedAtPlan, 0},
+	} {
+		name := tt.adopt + " default"
+		switch tt.inForce {
+		case other:
+			name = tt.adopt + " other"
+		case meshPolicy:
+			name = tt.adopt + " equal"
+		}
+		t.Run(name, func(t *testing.T) {
+			tailnet := newTailnet(t, controlsim.Options{Policy: tt.inForce})
+			step := resource.TestStep{
+				Config: tailnet.config(policyConfig(strings.ReplaceAll(meshPolicy, "  ", "\t\t"), fmt.Sprintf("adopt = %q\n", tt.adopt))),
+			}
+			if tt.err != "" {
+				step.ExpectError = says(tt.err)
+			}
+			resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: factories(), Steps: []resource.TestStep{step}})
+			done := 0
+			for _, w := range tailnet.writes() {
+				if w.IfMatch == "" {
+					t.Errorf("a write without If-Match: %+v", w)
+				}
+				if w.Status == http.StatusOK {
+					done++
+				}
+			}
+			if done != tt.writes {
+				t.Errorf("%d writes, want %d: %+v", done, tt.writes, tailnet.writes())
+			}
+		})
+	}
+}
+
+func TestPolicyImportThenNothingToDo(t *testing.T) {
+	needTofu(t)
+	tailnet := newTailnet(t, controlsim.Options{Policy: meshPolicy})
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories(),
+		Steps: []resource.TestStep{
+			{
+				Config:             tailnet.config(policyConfig(strings.ReplaceAll(meshPolicy, "  ", "\t\t\t"), "")),
+				ResourceName:       "tailmesh_policy.this",
+				ImportState:        true,
+				ImportStateId:      "policy",
+				ImportStatePersist: true,
+			},
+			{
+				Config:           tailnet.config(policyConfig(strings.ReplaceAll(meshPolicy, "  ", "\t\t\t"), "")),
+				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}},
+			},
+		},
+	})
+	tailnet.noWrites(t)
+}
+
+func TestPolicyReset(t *testing.T) {
+	needTofu(t)
+	for _, tt := range []struct {
+		name  string
+		rival string
+		keeps string
+	}{
+		{name: "ours", keeps: `"src": ["*"]`},
+		{name: "somebody else's", rival: `{"tagOwners": {"tag:rival": []}}`, keeps: "tag:rival"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tailnet := newTailnet(t, controlsim.Options{})
+			destroy := resource.TestStep{
+				PreConfig: func() {
+					if tt.rival == "" {
+						return
+					}
+					if err := tailnet.AddFault(controlsim.Fault{Kind: controlsim.RivalFault, Policy: tt.rival, Times: -1}); err != nil {
+						t.Error(err)
+					}
+				},
+				Config:  tailnet.config(policyConfig(meshPolicy, "on_destroy = \"reset\"\n")),
+				Destroy: true,
+			}
+			last := resource.TestStep{Config: tailnet.config("")}
+			if tt.rival != "" {
+				destroy.ExpectError = says("the policy file was changed by somebody else", "It was not reset", "tag:rival")
+				last = resource.TestStep{
+					PreConfig: tailnet.ClearFaults,
+					Config:    tailnet.config("removed {\n  from = tailmesh_policy.this\n  lifecycle {\n    destroy = false\n  }\n}\n"),
+				}
+			}
+			resource.UnitTest(t, resource.TestCase{
+				ProtoV6ProviderFactories: factories(),
+				Steps:                    []resource.TestStep{{Config: destroy.Config}, destroy, last},
+			})
+			if text, _ := tailnet.Policy(); !strings.Contains(text, tt.keeps) || strings.Contains(text, "6443") {
+				t.Errorf("the file in force is\n%s", text)
+			}
+		})
+	}
+}
+
+// An API that cannot be reached, or that knows the key no longer, is one clear error; the state stays.
+func TestPolicyAPIInTrouble(t *testing.T) {
+	needTofu(t)
+	for _, tt := range []struct {
+		name  string
+		fault controlsim.Fault
+		words []string
+	}{
+		{
+			"down", controlsim.Fault{Kind: controlsim.StatusFault, Status: http.StatusBadGateway, Times: -1},
+			[]string{"cannot", "502"},
+		},
+		{
+			"key expired", controlsim.Fault{Kind: controlsim.StatusFault, Status: http.StatusUnauthorized, Times: -1},
+			[]string{"HTTP 401", "The API key was refused"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tailnet := newTailnet(t, controlsim.Options{})
+			resource.UnitTest(t, resource.TestCase{
+				ProtoV6ProviderFactories: factories(),
+				Steps: []resource.TestStep{
+					{Config: tailnet.config(policyConfig(meshPolicy, meshRequirement))},
+					{
+						PreConfig: func() {
+							tailnet.ClearRequests()
+							if err := tailnet.AddFault(tt.fault); err != nil {
+								t.Error(err)
+							}
+						},
+						Config:      tailnet.config(policyConfig(strings.Replace(meshPolicy, "6443", "10250", 1), meshRequirement)),
+						ExpectError: says(tt.words...),
+					},
+					{
+						PreConfig:        tailnet.ClearFaults,
+						Config:           tailnet.config(policyConfig(meshPolicy, meshRequirement)),
+						ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}},
+					},
+				},
+			})
+			tailnet.noWrites(t)
+		})
+	}
+}
+
+// A write that was carried out while its answer was lost is repeated by the client and finds itself.
+func TestPolicyLostAnswer(t *testing.T) {
+	needTofu(t)
+	tailnet := newTailnet(t, controlsim.Options{})
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories(),
+		Steps: []resource.TestStep{{
+			PreConfig: func() {
+				if err := tailnet.AddFault(controlsim.Fault{Kind: controlsim.LostFault, Method: "POST", Path: "/tailnet/-/acl"}); err != nil {
+					t.Error(err)
+				}
+			},
+			Config: tailnet.config(policyConfig(meshPolicy, "validation = \"offline\"\n")),
+		}},
+	})
+}
+
+// What somebody else changed is seen as a change and undone, unless the configuration takes it over.
+func TestPolicyDrift(t *testing.T) {
+	needTofu(t)
+	tailnet := newTailnet(t, controlsim.Options{})
+	config := tailnet.config(policyConfig(meshPolicy, ""))
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories(),
+		Steps: []resource.TestStep{
+			{Config: config},
+			{
+				PreConfig: func() {
+					if err := tailnet.SetPolicy(`{"tagOwners": {"tag:rival": []}}`); err != nil {
+						t.Error(err)
+					}
+				},
+				Config: config,
+				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+					plancheck.ExpectResourceAction("tailmesh_policy.this", plancheck.ResourceActionUpdate),
+				}},
+			},
+		},
+	})
+	if text, _ := tailnet.Policy(); strings.Contains(text, "tag:rival") {
+		t.Errorf("the file in force is\n%s", text)
 	}
 }

@@ -1,6 +1,8 @@
 package provider
 
 import (
+	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -66,6 +68,8 @@ func factories() map[string]func() (tfprotov6.ProviderServer, error) {
 type tailnet struct {
 	*controlsim.Sim
 	url string
+	// verdict is answered to a request to validate a policy, where it is not empty, in place of the simulator's.
+	verdict string
 }
 
 func newTailnet(t *testing.T, opts controlsim.Options) *tailnet {
@@ -74,9 +78,18 @@ func newTailnet(t *testing.T, opts controlsim.Options) *tailnet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(sim)
+	n := &tailnet{Sim: sim}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n.verdict != "" && strings.HasSuffix(r.URL.Path, "/acl/validate") {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, n.verdict)
+			return
+		}
+		sim.ServeHTTP(w, r)
+	}))
 	t.Cleanup(server.Close)
-	return &tailnet{Sim: sim, url: server.URL}
+	n.url = server.URL
+	return n
 }
 
 // config is a configuration for this tailnet.
@@ -99,7 +112,9 @@ func (n *tailnet) writes() (out []controlsim.Request) {
 }
 
 // heredoc puts a text into a configuration. Its lines must not hold "EOT".
-func heredoc(text string) string { return "<<-EOT\n" + strings.ReplaceAll(text, "${", "$${") + "\nEOT\n" }
+func heredoc(text string) string {
+	return "<<-EOT\n" + strings.ReplaceAll(text, "${", "$${") + "\nEOT\n"
+}
 
 // says matches an error of OpenTofu's, which wraps its lines, by words in this order.
 func says(words ...string) *regexp.Regexp {
