@@ -137,15 +137,18 @@ func (r Rule) Matches(p Packet) bool {
 	return ok != r.Invert
 }
 
-// Shadow returns the first of the rules, which are in the kernel's order, that comes before the place where a new rule
-// with the priority would be, takes the packet and looks into the table. This is the rule that captured a packet when the
-// kernel's answer for it named the table.
+// Shadow returns the first of the rules, which are in the kernel's order, that somebody else placed before the agent's
+// place at the priority, that takes the packet and that looks into the table. This is the rule that captures a packet
+// where the kernel's answer for it, asked so that no rule of the agent's takes it, names the table.
 func Shadow(rules []Rule, p Packet, priority, table uint32) (Rule, bool) {
 	for _, r := range rules {
-		if r.Priority > priority || r.Own() {
+		if r.Family != FamilyOf(p.Dst) {
+			continue
+		}
+		if r.Priority > priority || r.Own() && r.Priority == priority {
 			break
 		}
-		if r.Matches(p) && r.Action == Lookup && r.Table == table {
+		if !r.Own() && r.Matches(p) && r.Action == Lookup && r.Table == table {
 			return r, true
 		}
 	}

@@ -93,14 +93,16 @@ func (n *Node) tailnet(ctx context.Context) *desired.Tailnet {
 	return n.lastTailnet
 }
 
-// shadowed asks for the way of each packet as if it carried the mark already: where the answer comes from a table that a
-// rule in front of the fixed priority looks into, the agent's rule would never be reached.
+// shadowed asks for the way of each packet without the mark, so that no rule of the agent's takes it: where the answer
+// comes from a table that a rule in front of the fixed priority looks into, the agent's rule would never be reached.
 func (p Plan) shadowed(ctx context.Context, k kernel.Interface, priority uint32) error {
 	for _, probe := range p.State.Probes {
 		if probe.Packet.Iif == "" {
 			continue
 		}
-		answer, err := k.Route(ctx, probe.Packet)
+		unmarked := probe.Packet
+		unmarked.Mark = 0
+		answer, err := k.Route(ctx, unmarked)
 		if err != nil {
 			return err
 		}

@@ -124,6 +124,9 @@ func explain(state desired.State, facts desired.Facts, probe desired.Probe, answ
 			return Wrong, fmt.Sprintf("the rule `%s` is missing", r)
 		}
 		if by, ok := desired.Shadow(facts.Rules, packet, r.Priority, answer.Table); ok {
+			if r.Priority > 0 {
+				return Wrong, fmt.Sprintf("the rule `%s` comes first: let routing.priority be \"auto\"", by)
+			}
 			return Wrong, fmt.Sprintf("the rule `%s` comes first; move it: %s, then %s", by, later(by).Command("add"), by.Command("del"))
 		}
 	}

@@ -55,6 +55,7 @@ type command struct {
 	env    Env
 	config string
 	socket string
+	lock   string
 	json   bool
 	code   int // set by a command that answers no or unknown
 }
@@ -75,8 +76,9 @@ func Run(ctx context.Context, env Env, args []string) int {
 	root.SetErr(env.Stderr)
 	root.PersistentFlags().StringVar(&c.config, "config", defaultDocument, "the node's document")
 	root.PersistentFlags().StringVar(&c.socket, "socket", tailscale.DefaultSocket, "tailscaled's socket")
+	root.PersistentFlags().StringVar(&c.lock, "lock", "/run/tailmesh/agent.lock", "file that keeps others from changing the node")
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON")
-	root.AddCommand(c.apply(), c.plan(), c.status(), c.cleanup(), c.validate())
+	root.AddCommand(c.run(), c.apply(), c.plan(), c.status(), c.cleanup(), c.validate())
 	root.SetArgs(args)
 
 	executed, err := root.ExecuteContextC(ctx)

@@ -24,7 +24,7 @@ func runFake(t *testing.T, f kernel.Interface, document string, args ...string) 
 		}
 	}
 	var out, errs strings.Builder
-	code = Run(t.Context(), Env{Kernel: f, Stdout: &out, Stderr: &errs}, append(args, "--config", path, "--socket", path+".no-socket"))
+	code = Run(t.Context(), Env{Kernel: f, Stdout: &out, Stderr: &errs}, append(args, "--config", path, "--socket", path+".no-socket", "--lock", path+".lock"))
 	clean := strings.NewReplacer(path, "FILE")
 	return clean.Replace(out.String()), clean.Replace(errs.String()), code
 }

@@ -19,6 +19,11 @@ func (c *command) apply() *cobra.Command {
 			"installed is installed even where its effect cannot be verified yet.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			unlock, err := c.acquire()
+			if err != nil {
+				return err
+			}
+			defer unlock()
 			node := c.node()
 			plan, err := c.prepare(cmd.Context(), node)
 			if err != nil {
@@ -89,6 +94,11 @@ func (c *command) cleanup() *cobra.Command {
 			"Exit codes: 0 nothing of the agent's is left; 2 trouble.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			unlock, err := c.acquire()
+			if err != nil {
+				return err
+			}
+			defer unlock()
 			lines, err := c.node().Cleanup(cmd.Context())
 			if err != nil {
 				return err

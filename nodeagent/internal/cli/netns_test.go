@@ -48,7 +48,7 @@ func (a *agent) run(args ...string) (stdout, stderr string, code int) {
 	a.t.Helper()
 	var out, errs strings.Builder
 	env := Env{Kernel: kernel.Linux{}, Stdout: &out, Stderr: &errs}
-	code = Run(a.t.Context(), env, append(args, "--config", a.path, "--socket", a.path+".no-socket"))
+	code = Run(a.t.Context(), env, append(args, "--config", a.path, "--socket", a.path+".no-socket", "--lock", a.path+".lock"))
 	return out.String(), errs.String(), code
 }
 
@@ -251,8 +251,19 @@ func TestFixedPriorityShadowed(t *testing.T) {
 	if diff := cmp.Diff(pristine, node.Dump()); diff != "" {
 		t.Errorf("a refused document changed the node (-before +after):\n%s", diff)
 	}
-	a.write(strings.Replace(nodeDocument, `"peers"`, `"routing": {"priority": 100}, "peers"`, 1))
-	a.want(exitYes, "apply")
+	for _, good := range []string{`100`, `5208`, `"auto"`} {
+		a.write(strings.Replace(nodeDocument, `"peers"`, `"routing": {"priority": `+good+`}, "peers"`, 1))
+		a.want(exitYes, "apply")
+		applied := node.Dump()
+		// The kernel appends a rule to those of its priority, so that it is behind the router's there, too.
+		for _, bad := range []string{`5209`, `5260`, `32765`} {
+			a.write(strings.Replace(nodeDocument, `"peers"`, `"routing": {"priority": `+bad+`}, "peers"`, 1))
+			a.want(exitNo, "apply")
+			if diff := cmp.Diff(applied, node.Dump()); diff != "" {
+				t.Errorf("priority %s after %s changed the node (-before +after):\n%s", bad, good, diff)
+			}
+		}
+	}
 }
 
 // A rule that reaches priority 0 first cannot be passed without moving it, which is its owner's to do.

@@ -166,21 +166,21 @@ func (n *Node) StartPing(address string) *Ping {
 		}
 	})
 	n.t.Cleanup(func() { _ = cmd.Wait() })
-	n.wait(func() bool { return p.out.count("") > 1 })
+	n.Wait(func() bool { return p.out.count("") > 1 })
 	return p
 }
 
 // Answered says whether an answer comes within a few seconds.
 func (p *Ping) Answered() bool {
 	before := p.out.count("bytes from")
-	return p.node.wait(func() bool { return p.out.count("bytes from") > before })
+	return p.node.Wait(func() bool { return p.out.count("bytes from") > before })
 }
 
 // Lost counts the requests so far that were not answered in time.
 func (p *Ping) Lost() int { return p.out.count("no answer") }
 
-// wait waits for a condition, for three seconds at most.
-func (n *Node) wait(condition func() bool) bool {
+// Wait waits for a condition, for three seconds at most, and says whether it came.
+func (n *Node) Wait(condition func() bool) bool {
 	for range 150 {
 		if condition() {
 			return true

@@ -107,6 +107,21 @@ func (n *Namespace) in(home *Namespace, f func()) {
 	f()
 }
 
+// Go runs f on another goroutine, in the namespace, and returns a function that waits until it has ended.
+func (n *Namespace) Go(f func()) (wait func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
+		if err := netns.Set(n.handle); err != nil {
+			n.t.Error(err)
+			return
+		}
+		f()
+	}()
+	return func() { <-done }
+}
+
 // Run runs commands, one a line, in the namespace that the thread is in, and returns what they print. The test ends if
 // one fails.
 func (n *Namespace) Run(lines string) string {

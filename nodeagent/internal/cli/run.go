@@ -1,0 +1,271 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/fsnotify/fsnotify"
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/metrics"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/reconcile"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/tailscale"
+)
+
+// runner is the agent as a service.
+type runner struct {
+	*command
+	listen    string
+	state     string
+	logFormat string
+
+	log     *slog.Logger
+	changed chan string
+	metrics *metrics.Metrics
+}
+
+func (c *command) run() *cobra.Command {
+	r := &runner{command: c, changed: make(chan string, 16), metrics: metrics.New()}
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Keep the node at what its document asks for",
+		Long: "Keep the node at what its document asks for, until SIGTERM or SIGINT. What was installed stays then: `cleanup`\n" +
+			"takes it away. Changes of interfaces, addresses, routes, rules, the agent's own firewall table, the document and\n" +
+			"the tailnet are noticed as they happen; SIGHUP asks for a look at everything. A document that cannot be used\n" +
+			"changes nothing: the last good one stays in force.\n\n" +
+			"Exit codes: 0 it was told to end; 2 it could not start or go on.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return r.serve(cmd.Context()) },
+	}
+	cmd.Flags().StringVar(&r.listen, "listen", "", "serve /metrics and /healthz at this address, such as 127.0.0.1:9464")
+	cmd.Flags().StringVar(&r.state, "state", "/var/lib/tailmesh", "folder for the last good document")
+	cmd.Flags().StringVar(&r.logFormat, "log-format", "text", "text or json")
+	return cmd
+}
+
+func (r *runner) serve(ctx context.Context) error {
+	if r.logFormat != "text" && r.logFormat != "json" {
+		return fmt.Errorf("--log-format %q is not known: want text or json", r.logFormat)
+	}
+	r.log = newLog(r.env, r.logFormat)
+	unlock, err := r.acquire()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+
+	// Sockets are opened here, so that they belong to this thread's network namespace.
+	watcher, err := kernel.NewWatcher()
+	if err != nil {
+		return err
+	}
+	files, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch files: %w", err)
+	}
+	defer files.Close()
+	// The folder, not the file: a new document takes the old one's place by its name.
+	if err := files.Add(filepath.Dir(r.config)); err != nil {
+		return fmt.Errorf("watch the folder of the document, %q: %w", filepath.Dir(r.config), err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	if r.listen != "" {
+		listener, err := net.Listen("tcp", r.listen)
+		if err != nil {
+			return fmt.Errorf("--listen: %w", err)
+		}
+		g.Go(func() error { return serveHTTP(ctx, listener, r.metrics.Handler()) })
+	}
+	g.Go(func() error { return watcher.Run(ctx, r.notice) })
+	g.Go(func() error { return r.watchFiles(ctx, files) })
+	g.Go(func() error { return r.watchTailscale(ctx) })
+	g.Go(func() error { return r.watchSignals(ctx) })
+
+	// The loop stays on this goroutine, for the same reason.
+	err = r.loop().Run(ctx)
+	notify(daemon.SdNotifyStopping)
+	cancel()
+	if failed := g.Wait(); failed != nil && !errors.Is(failed, context.Canceled) {
+		err = failed
+	}
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func (r *runner) loop() *reconcile.Loop {
+	watchdog, _ := daemon.SdWatchdogEnabled(false)
+	l := &reconcile.Loop{
+		Node:       r.node(),
+		Load:       r.load,
+		Changed:    r.changed,
+		Observe:    r.observe,
+		AliveEvery: watchdog / 3,
+		Log:        r.log,
+		Keep:       r.keep,
+	}
+	if text, err := os.ReadFile(r.goodPath()); err == nil {
+		if doc, err := config.Parse(text); err == nil {
+			l.Good = &doc
+		}
+	}
+	return l
+}
+
+func (r *runner) load() (config.Document, error) {
+	doc, err := r.document()
+	if err != nil {
+		return doc, &reconcile.BadDocumentError{Err: err}
+	}
+	return doc, nil
+}
+
+func (r *runner) goodPath() string { return filepath.Join(r.state, "good.json") }
+
+func (r *runner) keep(doc config.Document) error {
+	text, err := doc.Marshal()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(r.state, 0o755); err != nil {
+		return err
+	}
+	return renameio.WriteFile(r.goodPath(), text, 0o644)
+}
+
+// observe tells systemd, Prometheus and health checks. A zero pass only says that the loop is alive.
+func (r *runner) observe(p reconcile.Pass) {
+	if p.Begin.IsZero() {
+		notify(daemon.SdNotifyWatchdog)
+		return
+	}
+	r.metrics.Observe(p)
+	// What could be done is done: the service is up, and the status says how well it goes.
+	notify(daemon.SdNotifyReady + "\n" + daemon.SdNotifyWatchdog + "\nSTATUS=" + summary(p))
+}
+
+// summary is a pass in one line.
+func summary(p reconcile.Pass) string {
+	reached := 0
+	for _, peer := range p.Report.Peers {
+		if peer.Verdict == reconcile.OK {
+			reached++
+		}
+	}
+	switch {
+	case p.Err != nil:
+		return fmt.Sprintf("error: %v", p.Err)
+	case p.BadReason != "":
+		return fmt.Sprintf("the document cannot be used; by the last good one, %d of %d addresses of peers are reached through the mesh",
+			reached, len(p.Report.Peers))
+	}
+	return fmt.Sprintf("%s: %d of %d addresses of peers are reached through the mesh", p.Report.Verdict(), reached, len(p.Report.Peers))
+}
+
+func notify(state string) { _, _ = daemon.SdNotify(false, state) } // nobody listens outside systemd
+
+// notice says that something has changed. A full channel will wake the loop as well.
+func (r *runner) notice(what string) {
+	select {
+	case r.changed <- what:
+	default:
+	}
+}
+
+func (r *runner) watchFiles(ctx context.Context, files *fsnotify.Watcher) error {
+	name := filepath.Base(r.config)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e, ok := <-files.Events:
+			if !ok {
+				return errors.New("the watch of the document's folder ended")
+			}
+			// Kubernetes swaps a symbolic link beside the file instead of the file.
+			if base := filepath.Base(e.Name); base == name || base == "..data" {
+				r.notice("document")
+			}
+		case err := <-files.Errors:
+			r.log.Warn("watch of the document's folder", "error", err)
+			r.notice("document")
+		}
+	}
+}
+
+// watchTailscale hears of changes of the tailnet, and connects again when tailscaled has gone.
+func (r *runner) watchTailscale(ctx context.Context) error {
+	client := tailscale.New(r.socket)
+	const first, last = time.Second, 30 * time.Second
+	wait := first
+	for {
+		_ = client.Watch(ctx, func() {
+			wait = first
+			r.notice("tailnet")
+		})
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+			wait = min(2*wait, last)
+		}
+	}
+}
+
+func (r *runner) watchSignals(ctx context.Context) error {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-hangups:
+			r.notice("SIGHUP")
+		}
+	}
+}
+
+func serveHTTP(ctx context.Context, listener net.Listener, handler http.Handler) error {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return ctx.Err()
+}
+
+// newLog writes to stderr. Under systemd the journal adds the time.
+func newLog(env Env, format string) *slog.Logger {
+	options := &slog.HandlerOptions{}
+	if os.Getenv("JOURNAL_STREAM") != "" {
+		options.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) == 0 && a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}
+	}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(env.Stderr, options))
+	}
+	return slog.New(slog.NewTextHandler(env.Stderr, options))
+}

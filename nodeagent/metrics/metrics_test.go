@@ -1,0 +1,109 @@
+package metrics
+
+import (
+	"errors"
+	"io"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/reconcile"
+)
+
+func pass(verdict reconcile.Verdict) reconcile.Pass {
+	return reconcile.Pass{
+		Begin: time.Now(), Took: 3 * time.Millisecond,
+		Report: reconcile.Report{
+			Changes:  []string{"ip rule add", "nft add table"},
+			Dropped:  3,
+			Peers:    []reconcile.Peer{{Name: "fra1", Address: netip.MustParseAddr("100.64.0.12"), Verdict: verdict, Why: "because"}},
+			Counters: map[string]desired.Counter{"sources of pods to peers, IPv4": {Packets: 7, Bytes: 700}},
+		},
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	m := New()
+	m.Observe(pass(reconcile.OK))
+	p := pass(reconcile.Wrong)
+	p.BadReason = "colour: unknown key"
+	m.Observe(p)
+	m.Observe(reconcile.Pass{Begin: time.Now(), Err: errors.New("no buffer space")})
+	m.Observe(pass(reconcile.Wrong))
+	const want = `
+# HELP tailmesh_agent_changes_total Changes made to the node, repairs included.
+# TYPE tailmesh_agent_changes_total counter
+tailmesh_agent_changes_total 6
+# HELP tailmesh_agent_document_valid 1 if the document is followed, 0 if it cannot be used.
+# TYPE tailmesh_agent_document_valid gauge
+tailmesh_agent_document_valid 1
+# HELP tailmesh_agent_firewall_packets Packets that a firewall rule of the agent's has taken since it was added; a translated connection counts once.
+# TYPE tailmesh_agent_firewall_packets gauge
+tailmesh_agent_firewall_packets{rule="sources of pods to peers, IPv4"} 7
+# HELP tailmesh_agent_passes_total Passes over the node by what came of them: ok, wrong, unknown, or error.
+# TYPE tailmesh_agent_passes_total counter
+tailmesh_agent_passes_total{result="error"} 1
+tailmesh_agent_passes_total{result="ok"} 1
+tailmesh_agent_passes_total{result="unknown"} 0
+tailmesh_agent_passes_total{result="wrong"} 2
+# HELP tailmesh_agent_peer_reached 1 if packets of pods to the peer's address go through the mesh, 0 if not or if that is not known.
+# TYPE tailmesh_agent_peer_reached gauge
+tailmesh_agent_peer_reached{address="100.64.0.12",peer="fra1"} 0
+# HELP tailmesh_agent_stale_connections_total Connections that were made to begin anew because they had kept their own source.
+# TYPE tailmesh_agent_stale_connections_total counter
+tailmesh_agent_stale_connections_total 9
+`
+	if err := testutil.GatherAndCompare(m.registry, strings.NewReader(want),
+		"tailmesh_agent_changes_total", "tailmesh_agent_document_valid", "tailmesh_agent_firewall_packets",
+		"tailmesh_agent_passes_total", "tailmesh_agent_peer_reached", "tailmesh_agent_stale_connections_total"); err != nil {
+		t.Error(err)
+	}
+	problems, err := testutil.GatherAndLint(m.registry)
+	if err != nil || len(problems) > 0 {
+		t.Errorf("lint: %v %v", problems, err)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	bad, failed, old := pass(reconcile.OK), pass(reconcile.OK), pass(reconcile.OK)
+	bad.BadReason = "colour: unknown key"
+	failed.Err = errors.New("no buffer space")
+	old.Begin = old.Begin.Add(-time.Hour)
+	pending := pass(reconcile.OK)
+	pending.Report.Pending = []string{"ip rule add"}
+	tests := []struct {
+		name   string
+		passes []reconcile.Pass
+		code   int
+		text   string
+	}{
+		{"before the first pass", nil, 503, "no pass yet\n"},
+		{"well", []reconcile.Pass{pass(reconcile.OK)}, 200, "ok\n"},
+		{"a peer is not reached", []reconcile.Pass{pass(reconcile.Wrong)}, 503, "peer fra1 (100.64.0.12): wrong: because\n"},
+		{"a peer is not known to be reached", []reconcile.Pass{pass(reconcile.Unknown)}, 503, "peer fra1 (100.64.0.12): unknown: because\n"},
+		{"something did not hold", []reconcile.Pass{pending}, 503, "wrong\n"},
+		{"bad document", []reconcile.Pass{bad}, 503, "the document cannot be used: colour: unknown key\n"},
+		{"error", []reconcile.Pass{pass(reconcile.OK), failed}, 503, "no buffer space\n"},
+		{"long ago", []reconcile.Pass{old}, 503, "the last pass was 1h0m0s ago\n"},
+		{"well again", []reconcile.Pass{failed, pass(reconcile.OK)}, 200, "ok\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := New()
+			for _, p := range tt.passes {
+				m.Observe(p)
+			}
+			w := httptest.NewRecorder()
+			m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/healthz", nil))
+			text, _ := io.ReadAll(w.Result().Body)
+			if w.Code != tt.code || string(text) != tt.text {
+				t.Errorf("got %d %q, want %d %q", w.Code, text, tt.code, tt.text)
+			}
+		})
+	}
+}

@@ -1,0 +1,238 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+)
+
+// How long things take.
+const (
+	quiet      = 100 * time.Millisecond // without a further change before a pass begins
+	impatience = time.Second            // after the first change a pass begins anyway
+	resync     = 5 * time.Minute        // a pass without any change, as the backstop
+	recheck    = 30 * time.Second       // the same while not all is well
+	retryFirst = time.Second            // after a pass that failed; doubled each time, up to recheck
+)
+
+// Loop keeps a node at what its document asks for, driven by changes. It executes nothing while there are none.
+type Loop struct {
+	Node *Node
+	// Load reads the document.
+	Load func() (config.Document, error)
+	// Good is a document from an earlier life, for when the first one read is bad; nil: there is none.
+	Good *config.Document
+	// Keep puts a good document away for the next life; nil: it is forgotten.
+	Keep func(config.Document) error
+	// Changed carries what may have changed.
+	Changed <-chan string
+	// Observe is told of each pass, and with a zero Pass every AliveEvery in between (not at all if that is zero).
+	Observe    func(Pass)
+	AliveEvery time.Duration
+	Log        *slog.Logger
+
+	verdicts map[string]string // of the peers, as last logged
+	lastBad  string            // the document's error, as last logged
+	repairs  []time.Time       // of the last minute, under one document
+	serving  string            // the document that was last applied
+}
+
+// Pass is what came of one turn of the loop.
+type Pass struct {
+	Begin     time.Time
+	Took      time.Duration
+	Cause     string
+	BadReason string // why the document is not followed; "" if it is
+	Err       error  // of the node: nothing is known then
+	Report    Report
+}
+
+// Run works until the context ends.
+func (l *Loop) Run(ctx context.Context) error {
+	cause, retry := "start", retryFirst
+	for {
+		pass := l.pass(ctx, cause)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		l.Observe(pass)
+		wait := resync
+		switch {
+		case pass.Err != nil:
+			wait, retry = retry, min(2*retry, recheck)
+		case pass.Report.Verdict() != OK || pass.BadReason != "":
+			wait = recheck
+			retry = retryFirst
+		default:
+			retry = retryFirst
+		}
+		var err error
+		if cause, err = l.wait(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// wait returns when something has changed and then was quiet for a moment, or after the time, and says what it was.
+func (l *Loop) wait(ctx context.Context, limit time.Duration) (string, error) {
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	var alive <-chan time.Time
+	if l.AliveEvery > 0 {
+		ticker := time.NewTicker(l.AliveEvery)
+		defer ticker.Stop()
+		alive = ticker.C
+	}
+	var causes []string
+	var settled <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-alive:
+			l.Observe(Pass{})
+		case cause := <-l.Changed:
+			if len(causes) == 0 {
+				deadline.Reset(impatience)
+			}
+			if !slices.Contains(causes, cause) {
+				causes = append(causes, cause)
+			}
+			settled = time.After(quiet)
+		case <-settled:
+			return strings.Join(causes, ","), nil
+		case <-deadline.C:
+			if len(causes) == 0 {
+				return "resync", nil
+			}
+			return strings.Join(causes, ","), nil
+		}
+	}
+}
+
+// pass brings the node to the document once: to the last good one, if the one that is there is bad.
+func (l *Loop) pass(ctx context.Context, cause string) (p Pass) {
+	p = Pass{Begin: time.Now(), Cause: cause}
+	defer func() { p.Took = time.Since(p.Begin) }()
+
+	doc, err := l.Load()
+	var plan Plan
+	if err == nil {
+		plan, err = l.Node.Prepare(ctx, doc)
+	}
+	switch {
+	case err == nil:
+		l.lastBad = ""
+		l.keep(doc)
+	case !refused(err):
+		p.Err = err
+	default:
+		p.BadReason = err.Error()
+		l.logBad(p.BadReason)
+		if l.Good == nil {
+			return p
+		}
+		plan, p.Err = l.Node.Prepare(ctx, *l.Good)
+	}
+	if p.Err == nil {
+		p.Report, p.Err = l.Node.Apply(ctx, plan)
+	}
+	if p.Err != nil {
+		if ctx.Err() == nil {
+			l.Log.Error("could not bring the node to its document", "error", p.Err, "cause", cause)
+		}
+		return p
+	}
+	l.logReport(plan, p)
+	return p
+}
+
+// refused says whether an error is the document's, which another attempt will not mend.
+func refused(err error) bool {
+	_, foreign := errors.AsType[*desired.ForeignDocumentError](err)
+	_, shadowed := errors.AsType[*ShadowedError](err)
+	_, bad := errors.AsType[*BadDocumentError](err)
+	return foreign || shadowed || bad
+}
+
+// BadDocumentError says that there is no document, or none that can be used.
+type BadDocumentError struct{ Err error }
+
+func (e *BadDocumentError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *BadDocumentError) Unwrap() error { return e.Err }
+
+func (l *Loop) keep(doc config.Document) {
+	text, err := doc.Marshal()
+	if err != nil || string(text) == l.serving {
+		return
+	}
+	l.serving, l.repairs = string(text), nil
+	l.Good = &doc
+	if l.Keep == nil {
+		return
+	}
+	if err := l.Keep(doc); err != nil {
+		l.Log.Warn("could not put the document away", "error", err)
+	}
+}
+
+func (l *Loop) logBad(reason string) {
+	if reason == l.lastBad {
+		return
+	}
+	l.lastBad = reason
+	if l.Good == nil {
+		l.Log.Error("the document cannot be used, and there is no earlier one: nothing is changed on the node", "reason", reason)
+		return
+	}
+	l.Log.Error("the document cannot be used: the last good one stays in force", "reason", reason)
+}
+
+// repairLimit is how many passes within a minute may find something to mend before somebody else is suspected.
+const repairLimit = 5
+
+func (l *Loop) logReport(plan Plan, p Pass) {
+	for _, line := range p.Report.Changes {
+		l.Log.Info("changed", "command", line, "cause", p.Cause)
+	}
+	if p.Report.Dropped > 0 {
+		l.Log.Info("made stale connections begin anew", "count", p.Report.Dropped)
+	}
+	if len(p.Report.Changes) > 0 {
+		l.repairs = slices.DeleteFunc(append(l.repairs, p.Begin), func(t time.Time) bool { return p.Begin.Sub(t) > time.Minute })
+		if len(l.repairs) == repairLimit {
+			l.Log.Warn("somebody keeps undoing the agent's changes: is it systemd-networkd without ManageForeignRoutingPolicyRules=no?",
+				"repairs", len(l.repairs), "within", time.Minute)
+		}
+	}
+	now := map[string]string{}
+	for _, note := range p.Report.Notes {
+		key := "note " + note.Message
+		now[key] = ""
+		if _, known := l.verdicts[key]; !known {
+			l.Log.Info(note.Message, "code", note.Code)
+		}
+	}
+	for _, peer := range p.Report.Peers {
+		key := peer.Name + " " + peer.Address.String()
+		now[key] = string(peer.Verdict) + peer.Why
+		if now[key] == l.verdicts[key] {
+			continue
+		}
+		level := slog.LevelInfo
+		if peer.Verdict != OK {
+			level = slog.LevelWarn
+		}
+		l.Log.Log(context.Background(), level, "peer", "name", peer.Name, "address", peer.Address, "verdict", peer.Verdict,
+			"way", peer.After.String(), "why", peer.Why)
+	}
+	l.verdicts = now
+}

@@ -1,0 +1,262 @@
+package reconcile_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/reconcile"
+)
+
+// service is a loop at work on a node in memory.
+type service struct {
+	node    *kernel.Fake
+	doc     config.Document
+	docErr  error
+	changed chan string
+	passes  []reconcile.Pass
+	log     bytes.Buffer
+	kept    []config.Document
+}
+
+// start runs the loop in the background of a synctest bubble, until the test ends.
+func start(t *testing.T, s *service, good *config.Document) {
+	t.Helper()
+	s.changed = make(chan string)
+	if s.node == nil {
+		s.node = newNode()
+	}
+	loop := &reconcile.Loop{
+		Node:    &reconcile.Node{Kernel: s.node},
+		Load:    func() (config.Document, error) { return s.doc, s.docErr },
+		Good:    good,
+		Keep:    func(doc config.Document) error { s.kept = append(s.kept, doc); return nil },
+		Changed: s.changed,
+		Observe: func(p reconcile.Pass) { s.passes = append(s.passes, p) },
+		Log:     slog.New(slog.NewTextHandler(&s.log, nil)),
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- loop.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("the loop ended with %v", err)
+		}
+	})
+	synctest.Wait()
+}
+
+func (s *service) last() reconcile.Pass { return s.passes[len(s.passes)-1] }
+
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestLoopRestsWhenNothingChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{doc: document(12, 13)}
+		start(t, s, nil)
+		if len(s.passes) != 1 || s.last().Report.Verdict() != reconcile.OK || s.node.Applied != 1 {
+			t.Fatalf("at the start: %+v", s.passes)
+		}
+		after(4 * time.Minute)
+		if len(s.passes) != 1 {
+			t.Errorf("%d passes in four quiet minutes, want none after the first", len(s.passes)-1)
+		}
+		after(90 * time.Second)
+		if len(s.passes) != 2 || s.last().Cause != "resync" || s.node.Applied != 1 {
+			t.Errorf("the backstop: %d passes, the last by %q; %d changes", len(s.passes), s.last().Cause, s.node.Applied)
+		}
+		if strings.Count(s.log.String(), "verdict=ok") != 4 {
+			t.Errorf("each address of a peer is logged once, when its verdict changes:\n%s", &s.log)
+		}
+	})
+}
+
+func TestLoopDebounces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{doc: document(12)}
+		start(t, s, nil)
+		for range 10 {
+			s.changed <- "rule"
+			after(20 * time.Millisecond)
+		}
+		s.changed <- "link"
+		after(time.Second)
+		if len(s.passes) != 2 || s.last().Cause != "rule,link" {
+			t.Errorf("a burst: %d passes, the last by %q; want one, by both", len(s.passes)-1, s.last().Cause)
+		}
+		begin := len(s.passes)
+		for range 100 { // five seconds without a quiet moment
+			s.changed <- "route"
+			after(50 * time.Millisecond)
+		}
+		if n := len(s.passes) - begin; n < 4 || n > 6 {
+			t.Errorf("%d passes in five busy seconds, want one a second", n)
+		}
+	})
+}
+
+func TestLoopRepairs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{doc: document(12)}
+		start(t, s, nil)
+		whole := s.node.Dump()
+		for range 6 {
+			s.node.Rules, s.node.Table = newNode().Rules, nil
+			s.changed <- "rule"
+			after(time.Second)
+			if diff := cmp.Diff(whole, s.node.Dump()); diff != "" {
+				t.Fatalf("not repaired:\n%s", diff)
+			}
+		}
+		if n := strings.Count(s.log.String(), "somebody keeps undoing"); n != 1 {
+			t.Errorf("a fight is named once, not %d times:\n%s", n, &s.log)
+		}
+	})
+}
+
+func TestLoopKeepsTheLastGoodDocument(t *testing.T) {
+	foreign := document(12)
+	foreign.Node = node("other", 99)
+	shadowed := document(12)
+	shadowed.Routing.Priority = config.PriorityOf(6000)
+	tests := []struct {
+		name string
+		doc  config.Document
+		err  error
+	}{
+		{"bad", config.Document{}, &reconcile.BadDocumentError{Err: errors.New("colour: unknown key")}},
+		{"another node's", foreign, nil},
+		{"without effect", shadowed, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &service{doc: document(12, 13)}
+				start(t, s, nil)
+				whole := s.node.Dump()
+				s.doc, s.docErr = tt.doc, tt.err
+				s.changed <- "document"
+				after(time.Second)
+				s.node.Rules = newNode().Rules // and what it says is still looked after
+				s.changed <- "rule"
+				after(5 * time.Minute)
+				if diff := cmp.Diff(whole, s.node.Dump()); diff != "" {
+					t.Errorf("the last good document is not in force:\n%s", diff)
+				}
+				if s.last().BadReason == "" {
+					t.Error("nobody is told that the document cannot be used")
+				}
+				if n := strings.Count(s.log.String(), "level=ERROR"); n != 1 {
+					t.Errorf("%d errors logged, want one:\n%s", n, &s.log)
+				}
+				s.doc, s.docErr = document(13), nil
+				s.changed <- "document"
+				after(time.Second)
+				if s.last().BadReason != "" || len(s.last().Report.Peers) != 2 || len(s.kept) != 2 {
+					t.Errorf("a good document again: %+v, %d kept", s.last(), len(s.kept))
+				}
+			})
+		})
+	}
+}
+
+func TestLoopStartsWithABadDocument(t *testing.T) {
+	bad := &reconcile.BadDocumentError{Err: errors.New("no document")}
+	t.Run("none before", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := &service{docErr: bad}
+			start(t, s, nil)
+			after(time.Hour)
+			if s.node.Applied != 0 || s.last().BadReason != "no document" {
+				t.Errorf("%d changes, reason %q", s.node.Applied, s.last().BadReason)
+			}
+			s.doc, s.docErr = document(12), nil
+			s.changed <- "document"
+			after(time.Second)
+			if s.last().Report.Verdict() != reconcile.OK {
+				t.Errorf("the document came, but: %+v", s.last())
+			}
+		})
+	})
+	t.Run("one from an earlier life", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			good := document(12)
+			s := &service{docErr: bad}
+			start(t, s, &good)
+			if s.node.Applied != 1 || s.last().BadReason != "no document" || len(s.last().Report.Peers) != 2 {
+				t.Errorf("%d changes, %+v", s.node.Applied, s.last())
+			}
+		})
+	})
+}
+
+func TestLoopTriesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{doc: document(12), node: newNode()}
+		s.node.Err = syscall.ENOBUFS
+		begin := time.Now()
+		start(t, s, nil)
+		after(2 * time.Minute)
+		var at []time.Duration
+		for _, p := range s.passes {
+			at = append(at, p.Begin.Sub(begin))
+		}
+		second := time.Second
+		want := []time.Duration{0, second, 3 * second, 7 * second, 15 * second, 31 * second, 61 * second, 91 * second}
+		if diff := cmp.Diff(want, at); diff != "" {
+			t.Errorf("attempts (-want +got):\n%s", diff)
+		}
+		s.node.Err = nil
+		after(time.Minute)
+		if s.last().Err != nil || s.last().Report.Verdict() != reconcile.OK {
+			t.Errorf("after the trouble: %+v", s.last())
+		}
+	})
+}
+
+// An answer of tailscaled serves after tailscaled has gone.
+func TestLoopRemembersTheTailnet(t *testing.T) {
+	// In TestResolve the answer itself is judged; here, what is left of it.
+	f := newNode()
+	doc := document(12)
+	doc.Peers[0].ID = "nFra"
+	var answer func() (*desired.Tailnet, error)
+	n := &reconcile.Node{Kernel: f, Tailnet: func(context.Context) (*desired.Tailnet, error) { return answer() }}
+	address := func() string {
+		p, err := n.Prepare(t.Context(), doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.State.Probes[0].Packet.Dst.String()
+	}
+	gone := func() (*desired.Tailnet, error) { return nil, syscall.ENOENT }
+	answer = gone
+	if got := address(); got != "100.64.0.12" {
+		t.Errorf("before tailscaled answers: %s", got)
+	}
+	answer = func() (*desired.Tailnet, error) {
+		return &desired.Tailnet{Peers: []desired.TailnetNode{{ID: "nFra", Addresses: node("", 14).Addresses}}}, nil
+	}
+	if got := address(); got != "100.64.0.14" {
+		t.Errorf("tailscaled answers: %s", got)
+	}
+	answer = gone
+	if got := address(); got != "100.64.0.14" {
+		t.Errorf("after tailscaled has gone: %s", got)
+	}
+}
