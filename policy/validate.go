@@ -259,6 +259,14 @@ func (v *validator) principal(s String, prefix string) {
 		v.unknownTag(s, prefix+fmt.Sprintf("tag not found: %q", sel.name), sel.name, same)
 	case sel.kind == selGroup && v.groups[sel.name] == nil && !strings.Contains(sel.name, "@"):
 		v.unknownGroup(s, prefix+fmt.Sprintf("group not found: %q", sel.name), sel.name, same)
+	case sel.kind == selTag, sel.kind == selGroup, sel.kind == selUser:
+	case sel.kind == selDomain:
+		v.ownDomain(s, sel.name, prefix)
+	case sel.kind == selAutogroup && !knownAutogroup(sel.name):
+		v.selector(s, sel, prefix, same)
+	case sel.kind == selAutogroup && sel.name != agSelf && sel.name != agInternet && sel.name != agDangerAll:
+	default:
+		v.refuse("bad-principal", s.Node, prefix+fmt.Sprintf("%q is neither a user, a group, an autogroup nor a tag", s.Value), "stands for nobody")
 	}
 }
 
