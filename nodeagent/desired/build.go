@@ -74,8 +74,19 @@ func (e *ForeignDocumentError) Error() string {
 		e.Document.Name, addresses(e.Document.Addresses), Interface, addresses(e.Host))
 }
 
-// Build works out what the node must have. An error is a [*ForeignDocumentError].
+// BackendError says that the document asks for a firewall backend that this version does not have.
+type BackendError struct{ Backend string }
+
+func (e *BackendError) Error() string {
+	return fmt.Sprintf("firewall.backend: %q is not available in this version: use %q or %q",
+		e.Backend, config.BackendAuto, config.BackendNFTables)
+}
+
+// Build works out what the node must have. An error is a [*ForeignDocumentError] or a [*BackendError].
 func Build(doc config.Document, facts Facts) (State, error) {
+	if doc.Firewall.Backend == config.BackendIPTables {
+		return State{}, &BackendError{Backend: doc.Firewall.Backend}
+	}
 	b := builder{doc: doc, facts: facts}
 	if err := b.ownAddresses(); err != nil {
 		return State{}, err

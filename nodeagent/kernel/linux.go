@@ -172,7 +172,7 @@ func rules() ([]desired.Rule, error) {
 		req.AddData(nl.NewIfInfomsg(int(familyNumber(f))))
 		messages, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWRULE)
 		if err != nil {
-			if f == desired.IPv6 && errors.Is(err, unix.EAFNOSUPPORT) {
+			if f == desired.IPv6 && (errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)) {
 				continue
 			}
 			return nil, err

@@ -156,9 +156,10 @@ func (l *Loop) pass(ctx context.Context, cause string) (p Pass) {
 // refused says whether an error is the document's, which another attempt will not mend.
 func refused(err error) bool {
 	_, foreign := errors.AsType[*desired.ForeignDocumentError](err)
+	_, backend := errors.AsType[*desired.BackendError](err)
 	_, shadowed := errors.AsType[*ShadowedError](err)
 	_, bad := errors.AsType[*BadDocumentError](err)
-	return foreign || shadowed || bad
+	return foreign || backend || shadowed || bad
 }
 
 // BadDocumentError says that there is no document, or none that can be used.

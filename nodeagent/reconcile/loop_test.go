@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -28,6 +29,8 @@ type service struct {
 	passes  []reconcile.Pass
 	log     bytes.Buffer
 	kept    []config.Document
+
+	order sync.Mutex // what the test did before a pause happened before what the loop does in it
 }
 
 // start runs the loop in the background of a synctest bubble, until the test ends.
@@ -38,8 +41,12 @@ func start(t *testing.T, s *service, good *config.Document) {
 		s.node = newNode()
 	}
 	loop := &reconcile.Loop{
-		Node:    &reconcile.Node{Kernel: s.node},
-		Load:    func() (config.Document, error) { return s.doc, s.docErr },
+		Node: &reconcile.Node{Kernel: s.node},
+		Load: func() (config.Document, error) {
+			s.order.Lock()
+			defer s.order.Unlock()
+			return s.doc, s.docErr
+		},
 		Good:    good,
 		Keep:    func(doc config.Document) error { s.kept = append(s.kept, doc); return nil },
 		Changed: s.changed,
@@ -60,7 +67,9 @@ func start(t *testing.T, s *service, good *config.Document) {
 
 func (s *service) last() reconcile.Pass { return s.passes[len(s.passes)-1] }
 
-func after(d time.Duration) {
+func (s *service) after(d time.Duration) {
+	s.order.Lock()
+	s.order.Unlock() //nolint:staticcheck // for the order alone
 	time.Sleep(d)
 	synctest.Wait()
 }
@@ -72,11 +81,11 @@ func TestLoopRestsWhenNothingChanges(t *testing.T) {
 		if len(s.passes) != 1 || s.last().Report.Verdict() != reconcile.OK || s.node.Applied != 1 {
 			t.Fatalf("at the start: %+v", s.passes)
 		}
-		after(4 * time.Minute)
+		s.after(4 * time.Minute)
 		if len(s.passes) != 1 {
 			t.Errorf("%d passes in four quiet minutes, want none after the first", len(s.passes)-1)
 		}
-		after(90 * time.Second)
+		s.after(90 * time.Second)
 		if len(s.passes) != 2 || s.last().Cause != "resync" || s.node.Applied != 1 {
 			t.Errorf("the backstop: %d passes, the last by %q; %d changes", len(s.passes), s.last().Cause, s.node.Applied)
 		}
@@ -92,17 +101,17 @@ func TestLoopDebounces(t *testing.T) {
 		start(t, s, nil)
 		for range 10 {
 			s.changed <- "rule"
-			after(20 * time.Millisecond)
+			s.after(20 * time.Millisecond)
 		}
 		s.changed <- "link"
-		after(time.Second)
+		s.after(time.Second)
 		if len(s.passes) != 2 || s.last().Cause != "rule,link" {
 			t.Errorf("a burst: %d passes, the last by %q; want one, by both", len(s.passes)-1, s.last().Cause)
 		}
 		begin := len(s.passes)
 		for range 100 { // five seconds without a quiet moment
 			s.changed <- "route"
-			after(50 * time.Millisecond)
+			s.after(50 * time.Millisecond)
 		}
 		if n := len(s.passes) - begin; n < 4 || n > 6 {
 			t.Errorf("%d passes in five busy seconds, want one a second", n)
@@ -118,7 +127,7 @@ func TestLoopRepairs(t *testing.T) {
 		for range 6 {
 			s.node.Rules, s.node.Table = newNode().Rules, nil
 			s.changed <- "rule"
-			after(time.Second)
+			s.after(time.Second)
 			if diff := cmp.Diff(whole, s.node.Dump()); diff != "" {
 				t.Fatalf("not repaired:\n%s", diff)
 			}
@@ -132,6 +141,8 @@ func TestLoopRepairs(t *testing.T) {
 func TestLoopKeepsTheLastGoodDocument(t *testing.T) {
 	foreign := document(12)
 	foreign.Node = node("other", 99)
+	backend := document(12)
+	backend.Firewall.Backend = config.BackendIPTables
 	shadowed := document(12)
 	shadowed.Routing.Priority = config.PriorityOf(6000)
 	tests := []struct {
@@ -142,6 +153,7 @@ func TestLoopKeepsTheLastGoodDocument(t *testing.T) {
 		{"bad", config.Document{}, &reconcile.BadDocumentError{Err: errors.New("colour: unknown key")}},
 		{"another node's", foreign, nil},
 		{"without effect", shadowed, nil},
+		{"of another backend", backend, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -151,10 +163,10 @@ func TestLoopKeepsTheLastGoodDocument(t *testing.T) {
 				whole := s.node.Dump()
 				s.doc, s.docErr = tt.doc, tt.err
 				s.changed <- "document"
-				after(time.Second)
+				s.after(time.Second)
 				s.node.Rules = newNode().Rules // and what it says is still looked after
 				s.changed <- "rule"
-				after(5 * time.Minute)
+				s.after(5 * time.Minute)
 				if diff := cmp.Diff(whole, s.node.Dump()); diff != "" {
 					t.Errorf("the last good document is not in force:\n%s", diff)
 				}
@@ -166,7 +178,7 @@ func TestLoopKeepsTheLastGoodDocument(t *testing.T) {
 				}
 				s.doc, s.docErr = document(13), nil
 				s.changed <- "document"
-				after(time.Second)
+				s.after(time.Second)
 				if s.last().BadReason != "" || len(s.last().Report.Peers) != 2 || len(s.kept) != 2 {
 					t.Errorf("a good document again: %+v, %d kept", s.last(), len(s.kept))
 				}
@@ -181,13 +193,13 @@ func TestLoopStartsWithABadDocument(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &service{docErr: bad}
 			start(t, s, nil)
-			after(time.Hour)
+			s.after(time.Hour)
 			if s.node.Applied != 0 || s.last().BadReason != "no document" {
 				t.Errorf("%d changes, reason %q", s.node.Applied, s.last().BadReason)
 			}
 			s.doc, s.docErr = document(12), nil
 			s.changed <- "document"
-			after(time.Second)
+			s.after(time.Second)
 			if s.last().Report.Verdict() != reconcile.OK {
 				t.Errorf("the document came, but: %+v", s.last())
 			}
@@ -211,7 +223,7 @@ func TestLoopTriesAgain(t *testing.T) {
 		s.node.Err = syscall.ENOBUFS
 		begin := time.Now()
 		start(t, s, nil)
-		after(2 * time.Minute)
+		s.after(2 * time.Minute)
 		var at []time.Duration
 		for _, p := range s.passes {
 			at = append(at, p.Begin.Sub(begin))
@@ -222,7 +234,7 @@ func TestLoopTriesAgain(t *testing.T) {
 			t.Errorf("attempts (-want +got):\n%s", diff)
 		}
 		s.node.Err = nil
-		after(time.Minute)
+		s.after(time.Minute)
 		if s.last().Err != nil || s.last().Report.Verdict() != reconcile.OK {
 			t.Errorf("after the trouble: %+v", s.last())
 		}

@@ -171,8 +171,10 @@ func (c *command) prepare(ctx context.Context, node *reconcile.Node) (reconcile.
 		return reconcile.Plan{}, err
 	}
 	plan, err := node.Prepare(ctx, doc)
-	if foreign, ok := errors.AsType[*desired.ForeignDocumentError](err); ok {
-		err = &invalidDocument{path: c.config, err: foreign}
+	_, foreign := errors.AsType[*desired.ForeignDocumentError](err)
+	_, backend := errors.AsType[*desired.BackendError](err)
+	if foreign || backend {
+		err = &invalidDocument{path: c.config, err: err}
 	}
 	return plan, err
 }

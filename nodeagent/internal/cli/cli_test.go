@@ -50,6 +50,8 @@ func TestOneClearMessage(t *testing.T) {
 			"tailmesh-agent: FILE: 2 problems\n" +
 				"  colour: unknown key; known here: discover, firewall, local_cidrs, mesh, node, overlay, peers, pod_cidrs, routing, version\n" +
 				"  routing.table: 0 is out of range: want a number from 1 to 4294967295\n"},
+		{"another backend", kernel.NewFake(), strings.Replace(nodeDocument, `"mesh"`, `"firewall": {"backend": "iptables"}, "mesh"`, 1), []string{"apply"}, 2,
+			`tailmesh-agent: FILE: firewall.backend: "iptables" is not available in this version: use "auto" or "nftables"` + "\n"},
 		{"no permission", denied, nodeDocument, []string{"apply"}, 2,
 			"tailmesh-agent: not permitted: run as root, or with CAP_NET_ADMIN (read nftables: operation not permitted)\n"},
 		{"no permission to clean up", denied, "", []string{"cleanup"}, 2,

@@ -153,9 +153,7 @@ func TestRun(t *testing.T) {
 	if !tableHas("elements = { 100.64.0.12, 100.64.0.13 }")() {
 		t.Error("a bad document changed the node")
 	}
-	if health := healthz(); !strings.HasPrefix(health, "503 the document cannot be used: ") {
-		t.Errorf("healthz with a bad document: %s", health)
-	}
+	expect("the bad health", func() bool { return strings.HasPrefix(healthz(), "503 the document cannot be used: ") })
 	replace(nodeDocument)
 	expect("a good document again", tableHas("elements = { 100.64.0.12 }"))
 
