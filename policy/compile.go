@@ -267,11 +267,6 @@ func (c *Compiled) intern(text []string) int {
 	return n
 }
 
-// open reports whether the set may hold more than its text shows.
-func (s *srcSet) open() bool {
-	return s.posture != nil || slices.ContainsFunc(s.parts, func(r *resolved) bool { return r.missing != "" })
-}
-
 // sourceText is what SrcIPs shows for a set: strings, sorted as strings, equal ones once. Nothing is merged or absorbed.
 func (c *Compiled) sourceText(s *srcSet) []string {
 	out := []string{}

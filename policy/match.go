@@ -296,7 +296,7 @@ func (c *Compiled) endpoints(text string) (list []endpoint, missing string, err 
 		}
 		return nil, "", fmt.Errorf("unknown user or host: %q", text)
 	}
-	if _, ok := c.v.known(text); !ok {
+	if !c.v.known(text) {
 		if d := c.x.find(text); d != nil {
 			return deviceEndpoints([]*device{d}), "", nil
 		}

@@ -491,7 +491,7 @@ func sameSet(a, b []string) bool {
 func (c *Compiled) ruleSelectors(selectors []string) []string {
 	var out []string
 	for _, s := range selectors {
-		if _, ok := c.v.known(s); !ok {
+		if !c.v.known(s) {
 			if d := c.x.find(s); d != nil {
 				out = append(out, d.ips...)
 				continue

@@ -46,7 +46,7 @@ func (v *validator) aclDst(s String, proto int, protoText string) (self bool) {
 	}
 	if err != nil {
 		d := v.refuse("bad-ports", s.Node, fmt.Sprintf("dst=%q: %v", s.Value, err), "want \"selector:ports\"")
-		if _, ok := v.known(s.Value); ok {
+		if v.known(s.Value) {
 			d.Help = []diag.Help{{Message: `an acl names the ports, "*" for all`, Edits: []diag.Edit{replace(s, s.Value+":*")}}}
 		}
 		return false
@@ -164,21 +164,20 @@ func grantableCapability(name string) bool {
 }
 
 // known reports whether text, without ports, is a selector that names something.
-func (v *validator) known(text string) (selector, bool) {
-	sel := parseSelector(text)
-	switch sel.kind {
+func (v *validator) known(text string) bool {
+	switch sel := parseSelector(text); sel.kind {
 	case selTag:
-		return sel, v.tagOwners[sel.name] != nil
+		return v.tagOwners[sel.name] != nil
 	case selGroup:
-		return sel, v.groups[sel.name] != nil || strings.Contains(sel.name, "@")
+		return v.groups[sel.name] != nil || strings.Contains(sel.name, "@")
 	case selHost:
-		return sel, v.hosts[sel.name] != nil
+		return v.hosts[sel.name] != nil
 	case selIPSet:
-		return sel, v.ipsets[sel.name] != nil
+		return v.ipsets[sel.name] != nil
 	case selAutogroup:
-		return sel, knownAutogroup(sel.name)
+		return knownAutogroup(sel.name)
 	}
-	return sel, true
+	return true
 }
 
 func knownAutogroup(name string) bool {
@@ -211,7 +210,7 @@ func (v *validator) dst(s String, sel selector, put func(string) string) {
 
 // selector reports a name that is not defined. prefix begins the message, as the control plane words it.
 func (v *validator) selector(s String, sel selector, prefix string, put func(string) string) {
-	if _, ok := v.known(sel.text); ok {
+	if v.known(sel.text) {
 		v.domain(s, sel)
 		return
 	}
@@ -243,7 +242,7 @@ func (v *validator) portInGrant(d *diag.Diagnostic, s String, sel selector) {
 	if _, err := parsePorts(ports); err != nil {
 		return
 	}
-	if _, ok := v.known(host); !ok {
+	if !v.known(host) {
 		return
 	}
 	d.Label = `in a grant the ports go into "ip"`

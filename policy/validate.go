@@ -276,10 +276,8 @@ func (v *validator) unknownTag(s String, message, tag string, put func(string) s
 	return d
 }
 
-func (v *validator) unknownGroup(s String, message, group string, put func(string) string) *diag.Diagnostic {
-	d := v.refuse("unknown-group", s.Node, message, "not in groups")
-	v.suggest(d, group, v.groupNames, s, put)
-	return d
+func (v *validator) unknownGroup(s String, message, group string, put func(string) string) {
+	v.suggest(v.refuse("unknown-group", s.Node, message, "not in groups"), group, v.groupNames, s, put)
 }
 
 func (v *validator) checkAutoApprovers() {
