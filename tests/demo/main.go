@@ -73,6 +73,9 @@ func outside(args []string) int {
 			return exitUnknown, err
 		}
 		set.JSON = *asJSON
+		if ctx.Err() != nil {
+			return exitInterrupted, nil
+		}
 		return enter(set)
 	}()
 	switch {
@@ -82,7 +85,7 @@ func outside(args []string) int {
 		code = fail(err)
 	}
 	if *keep || code == exitBroken {
-		fmt.Fprintf(os.Stderr, "demo: every command and its output is in %s\n", filepath.Join(work, "logs"))
+		fmt.Fprintf(os.Stderr, "demo: every command with its whole output is in %s\n", filepath.Join(work, "logs"))
 		return code
 	}
 	if err := os.RemoveAll(work); err != nil {
@@ -98,24 +101,28 @@ func inside(text string) int {
 	ctx, cancel := context.WithTimeout(ctx, wholeTime)
 	defer cancel()
 
-	var set settings
-	err := json.Unmarshal([]byte(text), &set)
-	if err == nil {
-		err = os.Unsetenv(insideEnv)
-	}
-	if err == nil {
-		err = prepareInside()
-	}
-	s := &story{out: os.Stdout, logs: filepath.Join(set.Work, "logs")}
-	if err == nil {
-		_, err = s.must(ctx, command{Args: []string{"ip", "link", "set", "lo", "up"}})
-	}
-	if err != nil {
+	fail := func(err error) int {
 		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
 		return exitUnknown
 	}
+	var set settings
+	if err := json.Unmarshal([]byte(text), &set); err != nil {
+		return fail(err)
+	}
+	if err := prepareInside(); err != nil {
+		return fail(err)
+	}
+	out := os.Stdout
 	if set.JSON {
-		s.out = os.Stderr
+		out = os.Stderr
+	}
+	s, err := newStory(out, filepath.Join(set.Work, "logs"))
+	if err != nil {
+		return fail(err)
+	}
+	// The only device there is, so that nothing can leave this machine.
+	if _, err := s.must(ctx, command{Args: []string{"ip", "link", "set", "lo", "up"}}); err != nil {
+		return fail(err)
 	}
 	return tell(ctx, s, set)
 }

@@ -20,7 +20,6 @@ type settings struct {
 	Tofu    string // OpenTofu or Terraform
 	Example string // the configuration that is applied
 	JSON    bool
-	Rootful bool // no user namespace was needed
 }
 
 // insideEnv carries the settings, and by being there says that the process is the inner one.
@@ -46,14 +45,14 @@ func enter(s settings) (int, error) {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 
+	text, err := json.Marshal(s)
+	if err != nil {
+		return 0, err
+	}
 	var cmd *exec.Cmd
-	for _, s.Rootful = range []bool{true, false} {
-		if s.Rootful && os.Geteuid() != 0 {
+	for _, asUser := range []bool{false, true} { // root may lack the capability, as in most containers
+		if !asUser && os.Geteuid() != 0 {
 			continue
-		}
-		text, err := json.Marshal(s)
-		if err != nil {
-			return 0, err
 		}
 		cmd = exec.Command(self)
 		cmd.Env = append(os.Environ(), insideEnv+"="+string(text))
@@ -62,7 +61,7 @@ func enter(s settings) (int, error) {
 			Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
 			Pdeathsig:  syscall.SIGKILL,
 		}
-		if !s.Rootful {
+		if asUser {
 			cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
 			cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
 			cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
@@ -70,7 +69,7 @@ func enter(s settings) (int, error) {
 		if err = cmd.Start(); err == nil {
 			break
 		}
-		if !s.Rootful {
+		if asUser {
 			return 0, fmt.Errorf("%w (%w)", errNoNamespaces, err)
 		}
 	}
@@ -90,7 +89,7 @@ func enter(s settings) (int, error) {
 	return 0, err
 }
 
-// prepareInside makes the fresh namespaces usable: mounts of their own, and a loopback device, the only one there is.
+// prepareInside makes the fresh namespaces usable, with mounts of their own.
 func prepareInside() error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("%w (private mounts: %w)", errNoNamespaces, err)
@@ -104,5 +103,7 @@ func prepareInside() error {
 			return fmt.Errorf("%w (mount %s: %w)", errNoNamespaces, m.at, err)
 		}
 	}
-	return nil
+	// Providers listen on sockets among the temporary files, and the path of a socket must be short.
+	const tmp = "/run/tmp"
+	return errors.Join(os.Unsetenv(insideEnv), os.Setenv("TMPDIR", tmp), os.Mkdir(tmp, 0o700))
 }

@@ -32,7 +32,7 @@ func perform(ctx context.Context, s *story, set settings, res *result) error {
 	if res.Started, err = start(ctx, s, api); err != nil {
 		return err
 	}
-	if err := held("the simulator answers; nobody has written its policy yet"); err != nil {
+	if err := held("%d nodes, and the policy that every new tailnet has", len(res.Started.nodes())); err != nil {
 		return err
 	}
 
@@ -194,7 +194,10 @@ func refuse(ctx context.Context, s *story, t *tofu, api *tailnet, nodes int) (r 
 	if r.Plan, err = t.run(ctx, "plan"); err != nil {
 		return nil, err
 	}
-	s.show(excerpt(r.Plan.lines(), `Error:`, `^$never`)...)
+	if lines := r.Plan.lines(); r.Plan.Exit != 0 {
+		_, said, _ := strings.Cut(strings.Join(lines, "\n"), "Error: ")
+		s.show(splitLines("Error: " + said)...)
+	}
 	if r.After, err = api.policy(ctx); err != nil {
 		return nil, err
 	}
@@ -203,6 +206,9 @@ func refuse(ctx context.Context, s *story, t *tofu, api *tailnet, nodes int) (r 
 	}
 
 	r.Said = parseRefusal(strings.Join(r.Plan.lines(), "\n"))
+	if r.Said.Line == 0 {
+		return r, nil
+	}
 	s.say("line %d of policy.hujson is replaced by the text that is offered", r.Said.Line)
 	if err := t.writePolicy(r.Said.take(text)); err != nil {
 		return nil, err
@@ -226,7 +232,7 @@ type agent struct {
 func (a *agent) run(ctx context.Context, verb string, flags ...string) (ran, error) {
 	c := command{NS: a.node, Args: append([]string{a.program, verb, "--config", a.document, "--socket", socketPath}, flags...)}
 	if flags == nil {
-		c.Show = fmt.Sprintf("tailmesh-agent %s --config %s.json", verb, a.node)
+		c.Show = fmt.Sprintf("tailmesh-agent %s --config %s", verb, filepath.Base(a.document))
 	}
 	r, err := a.s.run(ctx, c)
 	if flags == nil {
@@ -259,7 +265,7 @@ func (a *agent) translated(ctx context.Context) (uint64, error) {
 func mend(ctx context.Context, s *story, n *network, a *agent) (r *mended, err error) {
 	r = &mended{Node: n.node.Name, Address: address(n.node), Pod: n.pod}
 	s.say("made for this, in network namespaces: %s", strings.Join(n.names(), ", "))
-	s.say("each tun-... stands for an IP-in-IP tunnel of kube-router, tailscale0 for Tailscale's device; both are veth pairs here")
+	s.say("each tun-... stands for an IP-in-IP tunnel of kube-router, tailscale0 for Tailscale's device; both are veth pairs here, for IPv4 alone")
 	rules, err := s.must(ctx, command{NS: n.node.Name, Args: []string{"ip", "rule"}})
 	if err != nil {
 		return nil, err

@@ -21,9 +21,14 @@ const commandTime = 90 * time.Second
 
 // story tells what the demo does, and logs every command with its whole output.
 type story struct {
-	out  io.Writer
-	logs string // folder
-	n    int    // logs so far
+	out      io.Writer
+	logs     string   // folder
+	commands *os.File // the log of commands
+}
+
+func newStory(out io.Writer, logs string) (*story, error) {
+	commands, err := os.Create(filepath.Join(logs, "commands.log"))
+	return &story{out: out, logs: logs, commands: commands}, err
 }
 
 func (s *story) step(number int, title string) {
@@ -111,28 +116,11 @@ func (s *story) must(ctx context.Context, c command) (ran, error) {
 }
 
 func (s *story) log(r ran, err error) {
-	s.n++
-	text := fmt.Sprintf("$ %s\n%s%sexit code %d", r.Command, r.Stdout, r.Stderr, r.Exit)
+	text := fmt.Sprintf("$ %s\n%s%sexit code %d\n", r.Command, r.Stdout, r.Stderr, r.Exit)
 	if err != nil {
-		text += "\n" + err.Error()
+		text += err.Error() + "\n"
 	}
-	name := fmt.Sprintf("%03d-%s.log", s.n, logName(r.Command))
-	if err := os.WriteFile(filepath.Join(s.logs, name), []byte(text+"\n"), 0o600); err != nil {
+	if _, err := s.commands.WriteString(text + "\n"); err != nil {
 		s.say("cannot log a command: %v", err)
 	}
-}
-
-// logName makes a file name of the first words of a command.
-func logName(command string) string {
-	words := strings.Fields(strings.TrimPrefix(command, "ip netns exec "))
-	for i, w := range words {
-		words[i] = filepath.Base(w)
-	}
-	name := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' {
-			return r
-		}
-		return '_'
-	}, strings.Join(words[:min(3, len(words))], "-"))
-	return name[:min(40, len(name))]
 }

@@ -184,17 +184,17 @@ func (r refusal) take(policy string) string {
 	return strings.Join(lines, "")
 }
 
-// excerpt returns the lines of an output from the one that matches first to the one that matches last.
+// excerpt returns the lines of an output from the one that matches first to the one that matches last, or to the end.
 func excerpt(lines []string, first, last string) []string {
 	from := slices.IndexFunc(lines, regexp.MustCompile(first).MatchString)
 	if from < 0 {
 		return nil
 	}
-	n := slices.IndexFunc(lines[from:], regexp.MustCompile(last).MatchString)
-	if n < 0 {
-		return lines[from:]
+	lines = lines[from:]
+	if n := slices.IndexFunc(lines, regexp.MustCompile(last).MatchString); n >= 0 {
+		return lines[:n+1]
 	}
-	return lines[from : from+n+1]
+	return lines
 }
 
 // grep returns the lines that match.
