@@ -290,7 +290,7 @@ func TestProblems(t *testing.T) {
 		},
 		{
 			name: "node without location", change: func(s *Spec) { s.Granularity = Location; delete(s.Locations, "fra2") },
-			severity: diag.Warning, attribute: "locations", message: "no location is known for fra2",
+			severity: diag.Warning, attribute: "locations", message: "no location is known for fra2, so that",
 		},
 		{
 			name: "location of one node", change: func(s *Spec) { s.Granularity = Location; s.Locations["fra2"] = "lon" },
