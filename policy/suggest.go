@@ -20,7 +20,11 @@ func nearest(name string, candidates []string) string {
 		if strings.EqualFold(c, name) {
 			return c
 		}
-		if d := levenshtein.Distance(name, c, params); d < distance {
+		// The bounded distance is quick and sometimes too low, never too high: it only rules candidates out.
+		if levenshtein.Distance(name, c, params) >= distance {
+			continue
+		}
+		if d := levenshtein.Distance(name, c, nil); d < distance {
 			best, distance = c, d
 		}
 	}
