@@ -49,7 +49,7 @@ func Check(file string, src []byte, inv *Inventory, reqs []Requirement) *Report 
 		r.Tests = r.Compiled.evalTests()
 		r.SSHTests = r.Compiled.evalSSHTests()
 		for _, t := range r.Tests {
-			v.reportTest(t)
+			r.Compiled.reportTest(t)
 		}
 		for _, t := range r.SSHTests {
 			v.reportSSHTest(t)

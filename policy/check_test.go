@@ -329,6 +329,34 @@ func TestPolicyTestDiagnostics(t *testing.T) {
 	}
 	if d := r.Diagnostics[1]; d.Message != `address "tag:router:0" (protocol "ip-in-ip"): want: Accept, got: Drop` {
 		t.Errorf("got %+v", d)
+	} else if len(d.Help) != 1 || len(d.Help[0].Edits) == 0 {
+		t.Errorf("no text to add: %+v", d)
+	}
+}
+
+// TestHelpForAFailedTest adds the text that a failed test offers, which makes it pass.
+func TestHelpForAFailedTest(t *testing.T) {
+	for name, rules := range map[string]string{
+		"grants": `"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["22"]}]`,
+		"acls":   `"acls": [{"action": "accept", "src": ["tag:web"], "dst": ["tag:db:22"]}]`,
+		"none":   `"grants": []`,
+	} {
+		for _, test := range []string{
+			`{"src": "tag:web", "accept": ["tag:db:5432"]}`, `{"src": "tag:web", "proto": "4", "accept": ["tag:db:0"]}`,
+			`{"src": "group:dev", "proto": "udp", "accept": ["printer:53"]}`, `{"src": "tag:unused", "accept": ["[fd7a:115c:a1e0::5]:1"]}`,
+		} {
+			t.Run(name+"/"+test, func(t *testing.T) {
+				text := "{" + smallNames + rules + `, "tests": [` + test + "]}"
+				before := Check("p", []byte(text), smallTailnet(), nil)
+				if len(before.Diagnostics) != 1 || len(before.Diagnostics[0].Help) != 1 {
+					t.Fatalf("got %+v", before.Diagnostics)
+				}
+				mended := Apply([]byte(text), before.Diagnostics[0].Help[0].Edits)
+				if after := Check("p", mended, smallTailnet(), nil); !after.Accepted {
+					t.Errorf("after the edit: %s %+v\n%s", after.Message, after.Diagnostics, mended)
+				}
+			})
+		}
 	}
 }
 

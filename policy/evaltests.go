@@ -165,7 +165,8 @@ func (c *Compiled) testLine(text string, proto int) ([]endpoint, flow, string, e
 }
 
 // reportTest makes a finding of a result that is not a pass.
-func (v *validator) reportTest(r TestResult) {
+func (c *Compiled) reportTest(r TestResult) {
+	v := c.v
 	n := Node{Range: r.Range, Path: r.Path}
 	switch {
 	case r.Verdict == Pass:
@@ -194,7 +195,49 @@ func (v *validator) reportTest(r TestResult) {
 		if r.Got == "partial" {
 			d.Notes = append(d.Notes, "some devices of src or dst are admitted and some are not")
 		}
+		c.explainDrop(d, r)
 	}
+}
+
+// explainDrop adds to the finding of a test that wants accept and got drop which rule is nearest, and the text that
+// would admit the flow.
+func (c *Compiled) explainDrop(d *diag.Diagnostic, r TestResult) {
+	if r.Want != "accept" || r.Got != "drop" {
+		return
+	}
+	proto, err := parseProto(r.Proto)
+	if err != nil {
+		return
+	}
+	dst, f, _, err := c.testLine(r.Dst, proto)
+	if err != nil {
+		return
+	}
+	src, _, err := c.testEnd(r.Src)
+	if err != nil {
+		return
+	}
+	var at []failedParty
+	for _, s := range src {
+		for _, e := range dst {
+			if sameFamily(s, e) && at == nil {
+				at = []failedParty{{s, e}}
+			}
+		}
+	}
+	near := c.nearestRule(f, at)
+	if near != nil {
+		var place diag.Diagnostic
+		c.pointAt(&place, near, f)
+		d.Related = append(d.Related, diag.Related{Message: "the nearest rule " + place.Label, Range: place.Range})
+	}
+	d.Notes = append(d.Notes, protocolNote(f)...)
+	host, _, _ := splitHostPort(r.Dst)
+	req := Requirement{Src: []string{r.Src}, Dst: []string{host}}
+	if f.proto == 0 {
+		f.proto = protoTCP
+	}
+	d.Help = append(d.Help, c.remedy(&req, f, near))
 }
 
 // refuseTest reports an error that makes the control plane answer that tests failed.

@@ -309,9 +309,7 @@ func (c *Compiled) unmet(res *RequirementResult, f flow, failed []failedParty) d
 	}
 	near := c.nearestRule(f, failed)
 	c.pointAt(&d, near, f)
-	if !hasPorts(f.proto) && f.proto != protoICMP && f.proto != protoICMPv6 {
-		d.Notes = append(d.Notes, fmt.Sprintf("%s is IP protocol %d; a rule that names no protocol never matches it", protoName(f.proto), f.proto))
-	}
+	d.Notes = append(d.Notes, protocolNote(f)...)
 	if len(res.Failed) > 0 {
 		p := res.Failed[0]
 		d.Notes = append(d.Notes, fmt.Sprintf("%d of %d pairs affected, first %s -> %s", res.FailedPairs, res.Pairs, withAddr(p.Src, p.SrcAddr), withAddr(p.Dst, p.DstAddr)))
@@ -321,6 +319,14 @@ func (c *Compiled) unmet(res *RequirementResult, f flow, failed []failedParty) d
 	}
 	d.Help = append(d.Help, c.remedy(req, f, near))
 	return d
+}
+
+// protocolNote says why a rule of all ports is not enough, for a protocol that has none.
+func protocolNote(f flow) []string {
+	if hasPorts(f.proto) || f.proto == protoICMP || f.proto == protoICMPv6 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s is IP protocol %d; a rule that names no protocol never matches it", protoName(f.proto), f.proto)}
 }
 
 func withAddr(name, addr string) string {
