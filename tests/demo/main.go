@@ -80,7 +80,7 @@ func outside(args []string) int {
 	}()
 	switch {
 	case ctx.Err() != nil:
-		code, err = exitInterrupted, nil
+		code = exitInterrupted
 	case err != nil:
 		code = fail(err)
 	}
@@ -135,7 +135,7 @@ func tell(ctx context.Context, s *story, set settings) int {
 	code := exitBroken
 	switch {
 	case err == nil:
-		summary(s, res)
+		summary(s)
 		fmt.Fprintf(s.out, "\nEvery step held, in %.1f seconds.\n", time.Since(start).Seconds())
 		code = exitHeld
 	case errors.Is(ctx.Err(), context.Canceled):

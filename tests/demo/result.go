@@ -97,6 +97,7 @@ func (r *applied) broken() []string {
 	var f finding
 	f.want(r.Init.Exit == 0, "init failed")
 	f.want(r.Plan.Exit == 0, "the plan failed")
+	f.want(!strings.Contains(r.Plan.Stdout+r.Plan.Stderr, "Warning:"), "the plan could not decide everything")
 	f.want(len(r.Requirements) == 1 && r.Requirements[0].Proto == config.DefaultProtocol,
 		"the plan has not the one requirement for %s but %v", config.DefaultProtocol, r.Requirements)
 	f.want(r.Can.Exit == 0, "the policy tool does not say that the requirement is met")

@@ -68,6 +68,7 @@ func TestJudge(t *testing.T) {
 		"the tailnet has no policy":           func(r *result) { r.Started.Policy.Text = "" },
 		"init failed":                         func(r *result) { r.Applied.Init.Exit = 1 },
 		"the plan failed":                     func(r *result) { r.Applied.Plan.Exit = 1 },
+		"the plan could not decide everythin": func(r *result) { r.Applied.Plan.Stdout = "\nWarning: the tailnet's devices are not known\n" },
 		"not the one requirement for ip-in":   func(r *result) { r.Applied.Requirements = nil },
 		"not say that the requirement is met": func(r *result) { r.Applied.Can.Exit = 1 },
 		"apply failed":                        func(r *result) { r.Applied.Apply.Exit = 1 },

@@ -86,7 +86,7 @@ func perform(ctx context.Context, s *story, set settings, res *result) error {
 	}
 
 	s.step(5, "The agent once more, and then its traces removed")
-	if res.Restored, err = restore(ctx, s, net, agent, pristine); err != nil {
+	if res.Restored, err = restore(ctx, net, agent, pristine); err != nil {
 		return err
 	}
 	return held("rules, routes and firewall of the node are byte for byte what they were (%d lines compared)", strings.Count(pristine, "\n"))
@@ -135,7 +135,8 @@ func apply(ctx context.Context, s *story, set settings, t *tofu, api *tailnet, w
 	lines := r.Plan.lines()
 	s.show(excerpt(lines, `# tailmesh_policy\.this will be`, `resource "tailmesh_policy"`)...)
 	s.show(excerpt(lines, `^      \+ requirements `, `^        \]`)...)
-	s.show(grep(lines, `^Plan:`)...)
+	s.show(grep(lines, `^(Plan|Changes to Outputs|Warning):`)...)
+	s.show(excerpt(lines, `^  \+ admitted `, `^    \]`)...)
 	if r.Requirements, err = t.requirements(ctx, "plan"); err != nil {
 		return nil, err
 	}
@@ -326,7 +327,7 @@ func mend(ctx context.Context, s *story, n *network, a *agent) (r *mended, err e
 	return r, nil
 }
 
-func restore(ctx context.Context, s *story, n *network, a *agent, pristine string) (r *restored, err error) {
+func restore(ctx context.Context, n *network, a *agent, pristine string) (r *restored, err error) {
 	r = &restored{Pristine: pristine}
 	if r.Mended, err = n.dump(ctx); err != nil {
 		return nil, err
@@ -355,7 +356,7 @@ func restore(ctx context.Context, s *story, n *network, a *agent, pristine strin
 }
 
 // summary says in words what was shown.
-func summary(s *story, r *result) {
+func summary(s *story) {
 	fmt.Fprintf(s.out, `
 Shown:
   - The plan, offline, finds that the policy admits %[1]s between all nodes, and what is applied is that policy.

@@ -66,6 +66,13 @@ variable "documents" {
   default     = "nodes"
 }
 
+output "admitted" {
+  description = "What the nodes need of the policy and the plan has found it to admit. Where it does not, there is no plan."
+  value = tailmesh_policy.this.requirements == null ? [] : [ # just imported
+    for r in tailmesh_policy.this.requirements : "${r.proto} from ${join(", ", r.src)} to ${join(", ", r.dst)}"
+  ]
+}
+
 output "graph" {
   description = "The mesh as a Mermaid drawing, for a README."
   value       = data.tailmesh_mesh.this.graph.mermaid
