@@ -41,6 +41,36 @@ func Main() int {
 }
 
 func run(ctx context.Context, e env, args []string) int {
+	out := &answerWriter{w: e.Stdout}
+	e.Stdout = out
+	code := execute(ctx, e, args)
+	if out.err != nil {
+		// An answer that did not arrive is none, whatever it was.
+		fmt.Fprintf(e.Stderr, "tailmesh-policy: cannot write the answer: %v\n", out.err)
+		return exitCannotDo
+	}
+	return code
+}
+
+// answerWriter remembers the first error of writing.
+type answerWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (a *answerWriter) Write(p []byte) (int, error) {
+	if a.err != nil {
+		return len(p), nil
+	}
+	n, err := a.w.Write(p)
+	if err != nil {
+		a.err = err
+		return len(p), nil
+	}
+	return n, nil
+}
+
+func execute(ctx context.Context, e env, args []string) int {
 	root := newRootCmd(e)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)

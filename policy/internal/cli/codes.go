@@ -4,7 +4,7 @@ package cli
 type page struct {
 	code    string
 	title   string
-	trigger string // what in a policy makes it appear
+	trigger string // what in a policy makes it appear; one paragraph, as the two others
 	why     string // what it means for the tailnet
 	fix     string // what to do
 }
@@ -23,7 +23,7 @@ func textPages() []page {
 	return []page{
 		{
 			code: "syntax", title: "the text is not HuJSON",
-			trigger: "The text cannot be read as JSON with comments and trailing commas: a comma or a quote is missing,\n" +
+			trigger: "The text cannot be read as JSON with comments and trailing commas: a comma or a quote is missing, " +
 				"or the file is something else.",
 			why: "Nothing else can be said of the policy. The control plane refuses it with the same message.",
 			fix: "Look at the caret, and at the end of the line before it, where a comma is often missing.",
@@ -36,7 +36,7 @@ func textPages() []page {
 		},
 		{
 			code: "wrong-type", title: "a value of the wrong kind",
-			trigger: "A string stands where a list belongs, a list where an object belongs, and so on:\n" +
+			trigger: "A string stands where a list belongs, a list where an object belongs, and so on: " +
 				"\"src\": \"tag:web\" instead of \"src\": [\"tag:web\"].",
 			why: "The control plane refuses the text and does not guess what was meant.",
 			fix: "Write the kind of value that the message asks for.",
@@ -49,8 +49,8 @@ func textPages() []page {
 		},
 		{
 			code: "unknown-field", title: "a key that does not exist there",
-			trigger: "An entry has a key that entries of its section do not have. Often an entry of acls was pasted\n" +
-				"into grants, or the other way round: acls have action, proto and dst with ports; grants have ip,\n" +
+			trigger: "An entry has a key that entries of its section do not have. Often an entry of acls was pasted " +
+				"into grants, or the other way round: acls have action, proto and dst with ports; grants have ip, " +
 				"app and via.",
 			why: "The control plane refuses the text: a key without effect could be a restriction that was meant.",
 			fix: "Mend the spelling, or write the entry in the form of the section it stands in.",
@@ -69,7 +69,7 @@ func namePages() []page {
 	return []page{
 		{
 			code: "bad-name", title: "a name that is not of the form of its section",
-			trigger: "A group does not start with group:, a tag not with tag: and then a letter, a posture not with\n" +
+			trigger: "A group does not start with group:, a tag not with tag: and then a letter, a posture not with " +
 				"posture:, an ipset not with ipset:, or the name of a host contains @.",
 			why: "The prefix is what tells the kinds of names apart in src and dst.",
 			fix: "Rename it where it is defined and everywhere it is used.",
@@ -82,7 +82,7 @@ func namePages() []page {
 		},
 		{
 			code: "unknown-group", title: "a group that groups does not have",
-			trigger: "A rule names group:x, which is not a key of groups. Groups that an identity provider synchronizes\n" +
+			trigger: "A rule names group:x, which is not a key of groups. Groups that an identity provider synchronizes " +
 				"have a domain in their name (group:eng@example.com) and are not listed there.",
 			why: "The rule admits nobody.",
 			fix: "Mend the spelling, or define the group.",
@@ -119,7 +119,7 @@ func namePages() []page {
 		},
 		{
 			code: "foreign-domain", title: "a domain that is not the tailnet's",
-			trigger: "user:*@domain or localpart:*@domain names a domain that no user of the tailnet has. The comparison\n" +
+			trigger: "user:*@domain or localpart:*@domain names a domain that no user of the tailnet has. The comparison " +
 				"is exact: capital letters count.",
 			why: "Anybody can own another domain; the control plane refuses to give its users a meaning here.",
 			fix: "Use a domain of the tailnet's own login names.",
@@ -143,8 +143,14 @@ func namePages() []page {
 			fix:     "Write an IPv4 or IPv6 address, or a network such as 10.0.0.0/16.",
 		},
 		{
+			code: "bad-principal", title: "somebody who cannot be named there",
+			trigger: "An owner of a tag or an approver is neither a user, a group, an autogroup nor a tag.",
+			why:     "The control plane refuses the policy: only identities own tags or approve routes.",
+			fix:     "Name a user by login name, a group, an autogroup or a tag.",
+		},
+		{
 			code: "bad-ipset", title: "something that cannot be part of an ipset",
-			trigger: "An entry of an ipset is neither an address, a CIDR, a range, a host nor another ipset, with add or\n" +
+			trigger: "An entry of an ipset is neither an address, a CIDR, a range, a host nor another ipset, with add or " +
 				"remove in front or alone.",
 			why: "Sets hold addresses. Tags, users and groups stand for devices, whose addresses change.",
 			fix: "Name addresses, or name the tag or group in the rule itself.",
@@ -176,7 +182,7 @@ func rulePages() []page {
 		{
 			code: "bad-self", title: "autogroup:self with a source that has no own devices",
 			trigger: "The dst is autogroup:self and a src is a tag, an address, a host, or in a grant *.",
-			why: "autogroup:self means \"the devices of the user who asks\"; a tagged device or an address has no user.\n" +
+			why: "autogroup:self means \"the devices of the user who asks\"; a tagged device or an address has no user. " +
 				"One such src spoils the whole rule.",
 			fix: "Use users, groups or autogroup:member as src, and a rule of its own for the rest.",
 		},
@@ -195,7 +201,7 @@ func rulePages() []page {
 		{
 			code: "port-not-protocol", title: "a port where a protocol was probably meant",
 			trigger: "An entry of a grant's ip has no colon: \"icmp\", or \"4\". Without a colon it is a port of tcp and udp.",
-			why: "\"icmp\" is refused. \"4\" is accepted and opens port 4, not IP protocol 4: the traffic that was meant\n" +
+			why: "\"icmp\" is refused. \"4\" is accepted and opens port 4, not IP protocol 4: the traffic that was meant " +
 				"stays blocked, silently.",
 			fix: "Write the protocol, a colon and *: \"icmp:*\", \"ip-in-ip:*\".",
 		},
@@ -225,7 +231,7 @@ func rulePages() []page {
 		},
 		{
 			code: "bad-capability", title: "the name of a capability that cannot be granted",
-			trigger: "A key of app is not domain/path, has a scheme such as https://, or is one of tailscale.com's own\n" +
+			trigger: "A key of app is not domain/path, has a scheme such as https://, or is one of tailscale.com's own " +
 				"that a policy may not grant.",
 			why: "The control plane refuses the policy.",
 			fix: "Use a domain of yours, or one of the capabilities that Tailscale documents for grants.",
@@ -241,7 +247,67 @@ func rulePages() []page {
 
 // sshPages are about ssh and node attributes.
 func sshPages() []page {
-	return []page{}
+	return []page{
+		{
+			code: "no-ssh-users", title: "an ssh rule without users",
+			trigger: "users of an ssh rule is missing, null or empty.",
+			why:     "The rule says nothing about which accounts may be used. The control plane refuses the policy.",
+			fix:     "Name accounts, or \"autogroup:nonroot\" for all but root.",
+		},
+		{
+			code: "bad-ssh-user", title: "a user that an ssh rule cannot name",
+			trigger: "An entry of users is * or empty.",
+			why:     "The control plane refuses the policy: * would include root.",
+			fix:     "Use \"autogroup:nonroot\", and \"root\" beside it where root is meant.",
+		},
+		{
+			code: "literal-ssh-user", title: "a selector taken as the name of an account",
+			trigger: "An entry of users looks like a selector (group:x, tag:x, an autogroup other than nonroot, an incomplete " +
+				"localpart), where names of accounts on the destination belong.",
+			why: "The control plane accepts it and takes it as it is written. No account has that name, so the entry " +
+				"admits nobody.",
+			fix: "Name accounts, autogroup:nonroot, or localpart:*@example.com for accounts named like the login.",
+		},
+		{
+			code: "bad-ssh-end", title: "an ssh rule from or to what has no SSH",
+			trigger: "The src of an ssh rule is a host, an address or *, or the dst something else than a tag, a user or " +
+				"autogroup:self.",
+			why: "SSH by identity needs to know who asks and whose device is asked.",
+			fix: "Use users, groups, tags or autogroups as src, and tags or autogroup:self as dst.",
+		},
+		{
+			code: "bad-accept-env", title: "an empty name in acceptEnv",
+			trigger: "An entry of acceptEnv is the empty string.",
+			why:     "The control plane refuses the policy.",
+			fix:     "Name environment variables, with * and ? as wildcards, or remove the entry.",
+		},
+		{
+			code: "bad-check-period", title: "a checkPeriod that cannot be used",
+			trigger: "checkPeriod is no duration, negative or above a week (168h), or stands in a rule whose action is " +
+				"accept, where it means nothing.",
+			why: "The control plane refuses the policy, or ignores the period.",
+			fix: "Write a duration such as \"12h\", or \"always\"; with action accept remove it.",
+		},
+		{
+			code: "bad-ssh-test-dst", title: "an sshTests dst that is no device",
+			trigger: "A dst in sshTests is a CIDR, autogroup:internet or *.",
+			why:     "The control plane refuses the policy: nobody logs in to a network.",
+			fix:     "Name a tag, a user, a host or an address.",
+		},
+		{
+			code: "bad-target", title: "a node attribute for what is no device",
+			trigger: "The target of a node attribute is neither *, a user, a group, a tag, an autogroup of users, a host nor " +
+				"an address.",
+			why: "The control plane refuses the policy; with autogroup:self it answers \"internal server error\".",
+			fix: "Name who gets the attribute. autogroup:member stands for all devices of users.",
+		},
+		{
+			code: "bad-ip-pool", title: "an ipPool that devices cannot have addresses from",
+			trigger: "An entry of ipPool is no CIDR, lies outside of 100.64.0.0/10, or within a range that is reserved.",
+			why:     "The control plane refuses the policy.",
+			fix:     "Choose a network within 100.64.0.0/10, clear of 100.100.0.0/24, 100.100.100.0/24 and 100.115.92.0/23.",
+		},
+	}
 }
 
 // promisePages are about what the policy or its user promised: tests and requirements.
@@ -250,45 +316,45 @@ func promisePages() []page {
 		{
 			code: "test-failed", title: "a test of the policy fails",
 			trigger: "A line of tests or sshTests wants what the rules do not give.",
-			why: "The control plane refuses the whole policy with \"test(s) failed\" and does not say which. Where a src\n" +
+			why: "The control plane refuses the whole policy with \"test(s) failed\" and does not say which. Where a src " +
 				"stands for several devices, all of them must be admitted for accept, and none for deny.",
-			fix: "Mend the rule or the test. tailmesh-policy test shows the rule that decided; explain SRC DST shows\n" +
+			fix: "Mend the rule or the test. tailmesh-policy test shows the rule that decided; explain SRC DST shows " +
 				"every rule that comes near.",
 		},
 		{
 			code: "test-undecided", title: "a test that cannot be decided",
-			trigger: "The outcome depends on what is not known: devices without an inventory, a group that an identity\n" +
+			trigger: "The outcome depends on what is not known: devices without an inventory, a group that an identity " +
 				"provider synchronizes, a posture attribute that the inventory lacks.",
 			why: "The control plane knows, and refuses the policy if the test fails.",
 			fix: "Give --inventory. For postures, give the test srcPostureAttrs.",
 		},
 		{
 			code: "invalid-test", title: "a test that the control plane cannot run",
-			trigger: "A test has no src, neither accept nor deny, or a dst that is not one host and one port by number:\n" +
+			trigger: "A test has no src, neither accept nor deny, or a dst that is not one host and one port by number: " +
 				"a port list, a range, *, a CIDR, autogroup:internet.",
 			why: "The control plane counts it as failed and refuses the policy, even where the rules say just that.",
 			fix: "Name one host or tag and one port. For a protocol without ports name port 0: \"tag:node:0\".",
 		},
 		{
 			code: "requirement-unmet", title: "a flow that must be admitted is not",
-			trigger: "A requirement (--require, or those of the provider's mesh) names traffic that the rules drop between\n" +
+			trigger: "A requirement (--require, or those of the provider's mesh) names traffic that the rules drop between " +
 				"at least one pair of devices.",
-			why: "The control plane accepts the policy and the traffic vanishes without a trace: the route is right\n" +
-				"and the tunnel is up. A rule without a protocol admits tcp, udp and icmp. IP-in-IP, which carries\n" +
+			why: "The control plane accepts the policy and the traffic vanishes without a trace: the route is right " +
+				"and the tunnel is up. A rule without a protocol admits tcp, udp and icmp. IP-in-IP, which carries " +
 				"the overlay of some Kubernetes networks, passes only by a rule that names it and all ports.",
-			fix: "Add what the help shows. In grants that is \"ip-in-ip:*\" in ip; in acls an entry with\n" +
+			fix: "Add what the help shows. In grants that is \"ip-in-ip:*\" in ip; in acls an entry with " +
 				"\"proto\": \"ip-in-ip\" and dst with port *.",
 		},
 		{
 			code: "requirement-undecided", title: "a requirement that cannot be judged",
-			trigger: "Which devices the requirement is about, or whether a rule admits them, depends on what is not known:\n" +
+			trigger: "Which devices the requirement is about, or whether a rule admits them, depends on what is not known: " +
 				"there is no inventory, or a group is synchronized by an identity provider.",
 			why: "It is no promise kept until it is judged.",
 			fix: "Give --inventory, and name tags instead of synchronized groups.",
 		},
 		{
 			code: "invalid-requirement", title: "a requirement that no policy could meet",
-			trigger: "A requirement names a tag, group or host that the policy does not have, or two ends without a common\n" +
+			trigger: "A requirement names a tag, group or host that the policy does not have, or two ends without a common " +
 				"address family.",
 			why: "It would never be met, or be met by accident.",
 			fix: "Mend the requirement, or define the name in the policy.",

@@ -119,10 +119,8 @@ func TestPages(t *testing.T) {
 			if strings.TrimSpace(text) == "" || text != strings.TrimSpace(text) {
 				t.Errorf("%s: the %s is empty or has blanks around it", p.code, part)
 			}
-			for line := range strings.SplitSeq(text, "\n") {
-				if len(line) > 100 {
-					t.Errorf("%s: a line of the %s is %d characters long", p.code, part, len(line))
-				}
+			if strings.ContainsAny(text, "\n\t") || strings.Contains(text, "  ") {
+				t.Errorf("%s: the %s is laid out by hand", p.code, part)
 			}
 		}
 	}

@@ -151,12 +151,31 @@ func (p page) json() pageJSON {
 
 // text is the page as a person reads it.
 func (p page) text() string {
+	const width = 98
 	return fmt.Sprintf("%s: %s\n\nWhen\n%s\n\nWhy\n%s\n\nFix\n%s\n", p.code, p.title,
-		indent(p.trigger), indent(p.why), indent(p.fix))
+		paragraph(p.trigger, width), paragraph(p.why, width), paragraph(p.fix, width))
 }
 
-func indent(text string) string {
-	return "  " + strings.ReplaceAll(text, "\n", "\n  ")
+// paragraph breaks text between words and indents it.
+func paragraph(text string, width int) string {
+	var out strings.Builder
+	used := width
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case out.Len() == 0:
+			out.WriteString("  ")
+			used = 2
+		case used+1+len(word) > width:
+			out.WriteString("\n  ")
+			used = 2
+		default:
+			out.WriteByte(' ')
+			used++
+		}
+		out.WriteString(word)
+		used += len(word)
+	}
+	return out.String()
 }
 
 func (o *output) codes() error {

@@ -192,8 +192,11 @@ func (w *testWriter) section(name string, results []policy.TestResult, quiet boo
 // flow describes what a test line asks.
 func flow(section string, r policy.TestResult) string {
 	line := r.Src + " -> " + r.Dst
-	if section == "tests" && r.Proto != "" {
+	switch {
+	case section == "tests" && r.Proto != "":
 		line += "/" + r.Proto
+	case r.User != "":
+		line += " as " + r.User
 	}
 	return line
 }
