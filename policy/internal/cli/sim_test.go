@@ -31,7 +31,7 @@ func runSim(t *testing.T, args ...string) (baseURL, apiKey string, stop func() i
 	if err != nil {
 		t.Fatalf("no line: exit %d, %s", <-code, stderr.String())
 	}
-	for _, word := range strings.Fields(line) {
+	for word := range strings.FieldsSeq(line) {
 		if v, ok := strings.CutPrefix(word, "TAILSCALE_BASE_URL="); ok {
 			baseURL = v
 		}
