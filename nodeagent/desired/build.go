@@ -144,7 +144,7 @@ func (b *builder) ownAddresses() error {
 		b.note(NoteTailscaleDown, "%s has no mesh address: run `tailscale up`", Interface)
 		return nil
 	}
-	host := link.Mesh()
+	host, matched := link.Mesh(), false
 	for _, f := range Families() {
 		own, listed := b.own[f]
 		if !listed {
@@ -154,12 +154,12 @@ func (b *builder) ownAddresses() error {
 		if has && !slices.Contains(host, own) {
 			return &ForeignDocumentError{Document: b.doc.Node, Host: host}
 		}
+		matched = matched || has
 		if !has {
-			b.note(NoteTailscaleFamily, "%s has no IPv%d address, so the node's %s of the document is not used", Interface, f, own)
-			delete(b.own, f)
+			b.note(NoteTailscaleFamily, "%s has no IPv%d address, though the document gives the node %s", Interface, f, own)
 		}
 	}
-	if len(b.own) == 0 {
+	if !matched {
 		return &ForeignDocumentError{Document: b.doc.Node, Host: host}
 	}
 	return nil

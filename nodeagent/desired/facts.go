@@ -73,9 +73,12 @@ type Answer struct {
 	Filtered bool `json:"filtered,omitempty"`
 }
 
-// String returns the answer in the words of `ip route get`.
+// String returns the answer in the words of `ip route get`; the zero answer is "unknown".
 func (a Answer) String() string {
-	if a.Reason != "" {
+	switch {
+	case a == Answer{}:
+		return "unknown"
+	case a.Reason != "":
 		return a.Reason
 	}
 	return "dev " + a.Dev + " table " + tableName(a.Table)

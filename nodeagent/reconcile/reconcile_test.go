@@ -151,7 +151,7 @@ func TestVerdicts(t *testing.T) {
 		{"tailscale0 gone", func(f *kernel.Fake) { f.Links = f.Links[:3]; f.Routes = nil }, reconcile.Unknown, "tailscale0 does not exist"},
 		{"tailscale0 down", func(f *kernel.Fake) { f.Links[3].Up = false; f.Routes = nil }, reconcile.Wrong, "tailscale0 is down"},
 		{"tailscale0 without address", func(f *kernel.Fake) { f.Links[3].Addresses = nil; f.Routes = nil }, reconcile.Unknown,
-			"tailscale0 has no mesh address"},
+			"tailscale0 has no IPv4 mesh address"},
 		{"overtaken", func(f *kernel.Fake) {
 			var others []desired.Rule
 			for _, r := range f.Rules {

@@ -111,8 +111,8 @@ func explain(state desired.State, facts desired.Facts, probe desired.Probe, answ
 		return Unknown, desired.Interface + " does not exist"
 	case !link.Up:
 		return Wrong, desired.Interface + " is down"
-	case len(link.Mesh()) == 0:
-		return Unknown, desired.Interface + " has no mesh address"
+	case !slices.ContainsFunc(link.Mesh(), func(a netip.Addr) bool { return a.Is4() == packet.Dst.Is4() }):
+		return Unknown, fmt.Sprintf("%s has no IPv%d mesh address", desired.Interface, desired.FamilyOf(packet.Dst))
 	case facts.Table.MarkOf(packet, desired.Original) == 0:
 		return Wrong, "packets to it get no mark"
 	}

@@ -11,10 +11,15 @@ import (
 
 // acquire makes sure that one process at a time changes the node. The lock goes with the process, however it ends.
 func (c *command) acquire() (release func(), err error) {
-	if err := os.MkdirAll(filepath.Dir(c.lock), 0o755); err != nil {
-		return nil, fmt.Errorf("lock file: %w", err)
+	err = os.MkdirAll(filepath.Dir(c.lock), 0o755)
+	var file *os.File
+	if err == nil {
+		file, err = os.OpenFile(c.lock, os.O_RDWR|os.O_CREATE, 0o644)
 	}
-	file, err := os.OpenFile(c.lock, os.O_RDWR|os.O_CREATE, 0o644)
+	if errors.Is(err, os.ErrPermission) {
+		// Whoever may not lock may not change the node either: this is not about a file.
+		return nil, fmt.Errorf("lock %q: %w", c.lock, os.ErrPermission)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lock file: %w", err)
 	}

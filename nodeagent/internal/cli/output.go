@@ -87,7 +87,7 @@ func (c *command) printReport(name string, doc config.Document, r reconcile.Repo
 	}
 	w := tabwriter.NewWriter(c.env.Stdout, 0, 0, 2, ' ', 0)
 	for _, p := range r.Peers {
-		fmt.Fprintf(w, "peer %s %s\tbefore %s\tafter %s\t%s\n", p.Name, p.Address, way(p.Before), way(p.After), verdict(p))
+		fmt.Fprintf(w, "peer %s %s\tbefore %s\tafter %s\t%s\n", p.Name, p.Address, p.Before, p.After, verdict(p))
 	}
 	w.Flush()
 }
@@ -105,7 +105,7 @@ func (c *command) printStatus(name string, doc config.Document, r reconcile.Repo
 		w := tabwriter.NewWriter(c.env.Stdout, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "\nPEER\tADDRESS\tPACKETS OF PODS GO\tVERDICT")
 		for _, p := range r.Peers {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", p.Name, p.Address, way(p.After), verdict(p))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", p.Name, p.Address, p.After, verdict(p))
 		}
 		w.Flush()
 	}
@@ -163,13 +163,6 @@ func printSection(w io.Writer, title string, lines []string) {
 		fmt.Fprintf(w, "\n%s\n", title)
 		printLines(w, lines)
 	}
-}
-
-func way(a desired.Answer) string {
-	if a == (desired.Answer{}) {
-		return "unknown"
-	}
-	return a.String()
 }
 
 func verdict(p reconcile.Peer) string {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -158,7 +159,7 @@ func (r *runner) observe(p reconcile.Pass) {
 	}
 	r.metrics.Observe(p)
 	// What could be done is done: the service is up, and the status says how well it goes.
-	notify(daemon.SdNotifyReady + "\n" + daemon.SdNotifyWatchdog + "\nSTATUS=" + summary(p))
+	notify(daemon.SdNotifyReady + "\n" + daemon.SdNotifyWatchdog + "\nSTATUS=" + strings.ReplaceAll(summary(p), "\n", "; "))
 }
 
 // summary is a pass in one line.

@@ -164,6 +164,22 @@ func TestRun(t *testing.T) {
 		return strings.HasSuffix(systemd.String(), "STATUS=ok: 2 of 2 addresses of peers are reached through the mesh\n")
 	})
 
+	status := func(text string) func() bool {
+		return func() bool {
+			return strings.HasSuffix(systemd.String(), "STATUS="+text+" addresses of peers are reached through the mesh\n")
+		}
+	}
+	node.Run("ip route del 100.64.0.12 dev tailscale0 table 52")
+	expect("the loss of a route", status("wrong: 1 of 2"))
+	node.Run("ip route add 100.64.0.12 dev tailscale0 table 52")
+	expect("the return of the route", status("ok: 2 of 2"))
+	node.Run("ip -4 addr del 100.64.0.11/32 dev tailscale0")
+	expect("the loss of an address", func() bool { return strings.Contains(log.String(), "tailscale0 has no IPv4 address") })
+	node.Run("ip -4 addr add 100.64.0.11/32 dev tailscale0\nip route add 100.64.0.12 dev tailscale0 table 52")
+	expect("the return of the address", status("ok: 2 of 2"))
+	node.Run("ip link set tailscale0 down")
+	expect("the device that is down", status("wrong: 0 of 2"))
+
 	_, stderr, got := a.run("cleanup")
 	if want := "is at work on this node and holds"; got != exitUnknown || !strings.Contains(stderr, want) {
 		t.Errorf("cleanup beside a running agent: exit code %d, %s", got, stderr)
