@@ -360,6 +360,22 @@ func TestHelpForAFailedTest(t *testing.T) {
 	}
 }
 
+func TestMissing(t *testing.T) {
+	const text = `{"acls": [{"action": "accept", "src": ["group:ops@example.com", "autogroup:admin"], "dst": ["*:*"]}]}`
+	inv := smallTailnet()
+	inv.Users = nil
+	r := Check("p", []byte(text), inv, nil)
+	if diff := cmp.Diff([]string{"members of group:ops@example.com", "users and their roles"}, r.Compiled.Missing()); diff != "" {
+		t.Error(diff)
+	}
+	if d, err := r.Compiled.Can("ada1", "db", "tcp", 1); err != nil || d.Verdict != Undecided || len(d.Missing) != 2 {
+		t.Errorf("got %+v, %v", d, err)
+	}
+	if r := Check("p", []byte(text), nil, nil); len(r.Compiled.Missing()) == 0 || r.Compiled.Devices() == nil {
+		t.Errorf("without an inventory: %v, %v", r.Compiled.Missing(), r.Compiled.Devices())
+	}
+}
+
 func TestCan(t *testing.T) {
 	const policy = `{` + smallNames + `"acls": [
 		{"action": "accept", "src": ["group:ada"], "dst": ["tag:web:80-90"]},

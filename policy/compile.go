@@ -310,6 +310,20 @@ func (c *Compiled) Devices() []string {
 	return out
 }
 
+// Missing names what the rules speak of and the inventory does not tell, such as the members of a group that is synced
+// from an identity provider; filters leave it out. Postures are not among it: a device whose attributes are not known is
+// left out too.
+func (c *Compiled) Missing() []string {
+	var out []string
+	for _, r := range c.reach.list {
+		if r.missing != "" {
+			out = append(out, r.missing)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // Filter returns the packet filter that a device (named as in Devices) gets, nil where it gets no rules.
 func (c *Compiled) Filter(device string) ([]FilterRule, error) {
 	d := c.x.byKey[device]

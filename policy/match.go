@@ -96,8 +96,8 @@ func (s *srcSet) judge(c *Compiled, e endpoint) (Verdict, []string) {
 	var missing []string
 	for _, r := range s.parts {
 		v := r.match(c, e)
-		if r.any && r.sel.kind == selAny && e.dev == nil && e.addr.IsValid() && !c.r.wildSet.Contains(e.addr) {
-			v = Fail
+		if r.sel.kind == selAny && e.addr.IsValid() && !c.r.wildSet.Contains(e.addr) {
+			v = Fail // as a source "*" is the tailnet and what its routers carry, not every address
 		}
 		if v == Pass {
 			best = Pass
@@ -286,8 +286,8 @@ func (e endpoint) owner() string {
 	return ""
 }
 
-// endpoints expands a selector or the name of a device to what a flow can start or end at. wide reports a selector that
-// stands for more addresses than can be listed.
+// endpoints expands a selector or the name of a device to what a flow can start or end at. missing says what else the
+// name may stand for.
 func (c *Compiled) endpoints(text string) (list []endpoint, missing string, err error) {
 	sel := parseSelector(text)
 	if sel.kind == selHost && c.v.hosts[sel.name] == nil {

@@ -157,6 +157,9 @@ func (r *resolver) resolve(text string) *resolved {
 	if out.sel.kind == selGroup && r.v.groups[out.sel.name] == nil {
 		out.missing = "members of " + out.sel.name
 	}
+	if _, role := roleAutogroups(out.sel.name); role && r.x.known && len(r.x.users) == 0 {
+		out.missing = "users and their roles"
+	}
 	if out.sel.kind == selService {
 		out.missing = "hosts of " + out.sel.name
 	}
