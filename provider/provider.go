@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/function"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 )
@@ -23,7 +24,7 @@ type tailmesh struct {
 	version string
 }
 
-var _ provider.Provider = (*tailmesh)(nil)
+var _ provider.ProviderWithFunctions = (*tailmesh)(nil)
 
 func (p *tailmesh) Metadata(_ context.Context, _ provider.MetadataRequest, resp *provider.MetadataResponse) {
 	resp.TypeName = "tailmesh"
@@ -39,5 +40,15 @@ func (p *tailmesh) Resources(context.Context) []func() resource.Resource {
 func (p *tailmesh) DataSources(context.Context) []func() datasource.DataSource {
 	return []func() datasource.DataSource{
 		newMeshDataSource,
+	}
+}
+
+func (p *tailmesh) Functions(context.Context) []func() function.Function {
+	return []func() function.Function{
+		newPolicyCan,
+		newPolicyFormat,
+		newPolicyMerge,
+		newPolicyTests,
+		newNodeConfigDecode,
 	}
 }
