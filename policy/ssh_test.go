@@ -29,7 +29,8 @@ func sshTailnet() *Inventory {
 	return &Inventory{
 		Devices: []Device{
 			dev(1, "ada1", "ada@example.com"), dev(2, "ada2", "ada@example.com"), windows, dev(4, "cy1", "cy@example.org"),
-			dev(5, "web", "", "tag:web"), dev(6, "db", "", "tag:db"), dev(7, "both", "", "tag:web", "tag:db"), guest,
+			dev(5, "web", "", "tag:web"), dev(6, "db", "", "tag:db"), dev(7, "both", "", "tag:web", "tag:db"),
+			dev(8, "box", "", "tag:box"), guest,
 		},
 		Users: []User{
 			{ID: "20", LoginName: "ada@example.com", Role: "owner"}, {ID: "7", LoginName: "bob@example.com", Role: "admin"},
@@ -41,7 +42,7 @@ func sshTailnet() *Inventory {
 const sshNames = `"groups": {"group:dev": ["ada@example.com", "bob@example.com"], "group:none": []},
 	"hosts": {"webhost": "100.64.0.5", "office": "10.0.0.0/8"},
 	"postures": {"posture:win": ["node:os == 'windows'"]},
-	"tagOwners": {"tag:web": [], "tag:db": [], "tag:unused": []},
+	"tagOwners": {"tag:web": [], "tag:db": [], "tag:box": [], "tag:unused": []},
 `
 
 // showSSH prints SSH rules one a line: the action, the last numbers of the principals and the accounts.
@@ -112,7 +113,7 @@ func TestSSH(t *testing.T) {
 		{"one rule for several tags", `{"action": "accept", "src": ["tag:db"], "dst": ["tag:web", "tag:db"], "users": ["root"]}`,
 			map[string][]string{"web": {"accept 6 7 root:root"}, "db": {"accept 6 7 root:root"}, "both": {"accept 6 7 root:root"}}},
 		{"tagged devices once for each tag", `{"action": "accept", "src": ["autogroup:tagged"], "dst": ["tag:db"], "users": ["root"]}`,
-			map[string][]string{"db": {"accept 5 6 7 7 root:root"}, "both": {"accept 5 6 7 7 root:root"}}},
+			map[string][]string{"db": {"accept 5 6 7 7 8 root:root"}, "both": {"accept 5 6 7 7 8 root:root"}}},
 		{"own devices", `{"action": "accept", "src": ["group:dev"], "dst": ["autogroup:self"], "users": ["root"]}`,
 			map[string][]string{"ada1": {"accept 1 2 root:root"}, "ada2": {"accept 1 2 root:root"}, "bob1": {"accept 3 root:root"}}},
 		{"own devices and a tag", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:web", "autogroup:self"], "users": ["root"]}`,

@@ -80,12 +80,12 @@ func (c *Compiled) evalSSHTest(t *SSHTest) []TestResult {
 	var out []TestResult
 	for _, dst := range t.Dst.Items {
 		dst = trimmed(dst)
-		to := func(endpoint) []endpoint { return nil }
 		ends, missing, err := []endpoint(nil), "", error(nil)
-		if dst.Value == agSelf {
-			to = c.ownDevices
-		} else if ends, missing, err = c.testEnd(dst.Value); err == nil {
-			to = func(endpoint) []endpoint { return ends }
+		to := c.ownDevices
+		if dst.Value != agSelf {
+			ends, missing, err = c.testEnd(dst.Value)
+			all := c.parties(ends)
+			to = func(endpoint) []party { return all }
 		}
 		line := func(s String, want string) {
 			s = trimmed(s)
@@ -117,15 +117,15 @@ func (c *Compiled) evalSSHTest(t *SSHTest) []TestResult {
 }
 
 // ownDevices is autogroup:self for a source.
-func (c *Compiled) ownDevices(src endpoint) []endpoint {
+func (c *Compiled) ownDevices(src endpoint) []party {
 	owner := src.owner()
 	if owner == "" {
 		return nil
 	}
 	if own := c.x.byUser[owner]; len(own) > 0 {
-		return deviceEndpoints(own)
+		return c.parties(deviceEndpoints(own))
 	}
-	return []endpoint{{name: parseSelector(owner)}}
+	return c.parties([]endpoint{{name: parseSelector(owner)}})
 }
 
 // sshOutcome is how a session of one pair fares: what may become of it, one thing where that is sure.
@@ -136,14 +136,14 @@ type sshOutcome struct {
 }
 
 // sshBetween judges a session from everybody in src. missing names what is not known of either end.
-func (c *Compiled) sshBetween(src []endpoint, to func(endpoint) []endpoint, user string, missing ...string) []sshOutcome {
+func (c *Compiled) sshBetween(src []endpoint, to func(endpoint) []party, user string, missing ...string) []sshOutcome {
 	unknown := slices.DeleteFunc(missing, func(m string) bool { return m == "" })
 	if !c.x.known {
 		unknown = append(unknown, "an inventory of devices")
 	}
 	var out []sshOutcome
 	for _, from := range c.parties(src) {
-		for _, dst := range c.parties(to(from.ends[0])) {
+		for _, dst := range to(from.ends[0]) {
 			o := c.sshJudge(from.ends[0], dst.ends[0], user)
 			if len(unknown) > 0 && slices.Contains(o.possible, "drop") {
 				o.possible, o.missing = []string{sshAccept, sshCheck, "drop"}, append(o.missing, unknown...)
@@ -242,10 +242,14 @@ func (r *TestResult) judgeSSH(found []sshOutcome) {
 			got = "undecided"
 			r.Missing = append(r.Missing, o.missing...)
 		}
-		if r.Got != "" && r.Got != got {
-			got = "partial"
+		switch {
+		case r.Got == "" || r.Got == got:
+			r.Got = got
+		case r.Got == "undecided" || got == "undecided":
+			r.Got = "undecided"
+		default:
+			r.Got = "partial"
 		}
-		r.Got = got
 		if r.Rule == "" && o.rule != nil {
 			r.Rule = o.rule.node.Path
 		}
