@@ -5,36 +5,26 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tailscale/hujson"
-
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
 )
+
+// shape is what has to be known of a list or an object of the text to put something at its end: the offsets of its last
+// element, -1 where it is empty, and whether a comma follows that.
+type shape struct {
+	lastStart, lastEnd int
+	comma              bool
+}
 
 // appendTo makes the edits that put one more element (or member) at the end of a list (or object) of the text, in the
 // layout that the list has: on a line of its own where the closing bracket stands on one. Comments and commas are kept.
 func (p *Policy) appendTo(container diag.Range, element string) []diag.Edit {
+	shape, ok := p.shapes[container.Start.Offset]
+	if !ok {
+		return nil
+	}
 	start, end := container.Start.Offset, container.End.Offset
-	v, err := hujson.Parse(p.src[start:end])
-	if err != nil {
-		return nil
-	}
-	lastStart, lastEnd, comma := -1, -1, false
-	switch c := v.Value.(type) {
-	case *hujson.Array:
-		if n := len(c.Elements); n > 0 {
-			last := &c.Elements[n-1]
-			lastStart, lastEnd, comma = last.StartOffset, last.EndOffset, last.AfterExtra != nil
-		}
-	case *hujson.Object:
-		if n := len(c.Members); n > 0 {
-			last := &c.Members[n-1]
-			lastStart, lastEnd, comma = last.Name.StartOffset, last.Value.EndOffset, last.Value.AfterExtra != nil
-		}
-	default:
-		return nil
-	}
-	pos := newPositions(p.src)
-	insert := func(off int, text string) diag.Edit { return diag.Edit{Range: pos.span(off, off), NewText: text} }
+	lastStart, lastEnd, comma := shape.lastStart, shape.lastEnd, shape.comma
+	insert := func(off int, text string) diag.Edit { return diag.Edit{Range: p.pos.span(off, off), NewText: text} }
 	closing := end - 1
 	line := bytes.LastIndexByte(p.src[:closing], '\n') + 1
 	ownLine := line > start && len(bytes.TrimLeft(p.src[line:closing], " \t\r")) == 0
@@ -43,9 +33,9 @@ func (p *Policy) appendTo(container diag.Range, element string) []diag.Edit {
 	case ownLine:
 		indent := string(p.src[line:closing]) + "\t"
 		if lastStart >= 0 {
-			indent = p.indentAt(start + lastStart)
+			indent = p.indentAt(lastStart)
 			if !comma {
-				edits = append(edits, insert(start+lastEnd, ","))
+				edits = append(edits, insert(lastEnd, ","))
 			}
 		}
 		edits = append(edits, insert(line, indent+element+",\n"))
@@ -53,10 +43,10 @@ func (p *Policy) appendTo(container diag.Range, element string) []diag.Edit {
 		edits = append(edits, insert(closing, element))
 	case comma:
 		edits = append(edits, insert(closing, " "+element))
-	case start+lastEnd == closing:
+	case lastEnd == closing:
 		edits = append(edits, insert(closing, ", "+element))
 	default:
-		edits = append(edits, insert(start+lastEnd, ","), insert(closing, " "+element))
+		edits = append(edits, insert(lastEnd, ","), insert(closing, " "+element))
 	}
 	return edits
 }
@@ -69,18 +59,9 @@ func (p *Policy) indentAt(off int) string {
 
 // setSection makes the edits that give a policy a top-level section which it lacks, or has as null.
 func (p *Policy) setSection(name, value string) []diag.Edit {
-	root, err := hujson.Parse(p.src)
-	if err != nil {
-		return nil
-	}
-	obj, ok := root.Value.(*hujson.Object)
-	if !ok {
-		return nil
-	}
-	for i := range obj.Members {
-		m := &obj.Members[i]
-		if strings.EqualFold(m.Name.Value.(hujson.Literal).String(), name) {
-			return []diag.Edit{{Range: newPositions(p.src).span(m.Value.StartOffset, m.Value.EndOffset), NewText: value}}
+	for _, m := range p.empty {
+		if strings.EqualFold(m.Path, name) {
+			return []diag.Edit{{Range: m.Range, NewText: value}}
 		}
 	}
 	return p.appendTo(p.Range, quote(name)+": "+value)

@@ -154,11 +154,13 @@ func TestHostileInput(t *testing.T) {
 		"one line without an end":   `{"acls": [` + strings.Repeat(`{"action": "accept", "src": ["x"], "dst": ["y"]},`, 50000),
 		"many mistakes in one line": `{"tagOwners": {"tag:abc": []}, "acls": [` + strings.Repeat(`{"action": "accept", "src": ["tag:abd"], "dst": ["*:*"]},`, 20000) + `]}`,
 		"many mistakes and names":   manyNames(20000),
-		"unclosed comment":          `{"a": 1} /*` + strings.Repeat("*", 1<<20),
-		"unclosed string":           `{"` + strings.Repeat(`\\`, 1<<20),
-		"groups in groups":          groups(100000),
-		"ipsets in a ring":          chain(5000),
-		"ipsets doubled":            ladder(5000),
+		"many failing tests": `{"tagOwners": {"tag:web": [], "tag:db": []}, "grants": [` + strings.Repeat("{\"src\": [\"tag:web\"], \"dst\": [\"tag:db\"], \"ip\": [\"1\"]},\n", 2000) + `], "tests": [` +
+			strings.Repeat("{\"src\": \"tag:web\", \"proto\": \"4\", \"accept\": [\"tag:db:0\"]},\n", 2000) + `]}`,
+		"unclosed comment": `{"a": 1} /*` + strings.Repeat("*", 1<<20),
+		"unclosed string":  `{"` + strings.Repeat(`\\`, 1<<20),
+		"groups in groups": groups(100000),
+		"ipsets in a ring": chain(5000),
+		"ipsets doubled":   ladder(5000),
 	}
 	for name, text := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -115,7 +115,7 @@ func (v *validator) asGrant(g *Grant) diag.Help {
 
 // parseACL reads the text of one entry as an acl.
 func parseACL(text []byte) (ACL, diag.List) {
-	d := &decoder{src: text, pos: newPositions(text)}
+	d := newDecoder("", text)
 	root, ok := d.tree()
 	if !ok {
 		return ACL{}, d.diags

@@ -19,7 +19,7 @@ const maxDepth = 10000
 // wrong with the shape of the text (keys that do not exist, a list where a string belongs, a key given twice) is in
 // the list, and the policy then holds what could be read. Parse checks shapes, not meanings: see Check.
 func Parse(file string, src []byte) (*Policy, diag.List) {
-	d := &decoder{file: file, src: src, pos: newPositions(src)}
+	d := newDecoder(file, src)
 	root, ok := d.tree()
 	if !ok {
 		return nil, d.diags
@@ -34,6 +34,12 @@ type decoder struct {
 	src   []byte
 	pos   *positions
 	diags diag.List
+	// shapes are collected for edits.
+	shapes map[int]shape
+}
+
+func newDecoder(file string, src []byte) *decoder {
+	return &decoder{file: file, src: src, pos: newPositions(src), shapes: map[int]shape{}}
 }
 
 func (d *decoder) report(sev diag.Severity, code string, n Node, message, label string) *diag.Diagnostic {
@@ -292,6 +298,12 @@ func (d *decoder) list(v *hujson.Value, path string, f func(v *hujson.Value, pat
 		d.wrongType(v, path, "a list")
 		return false
 	}
+	last := shape{lastStart: -1, lastEnd: -1}
+	if n := len(arr.Elements); n > 0 {
+		e := &arr.Elements[n-1]
+		last = shape{e.StartOffset, e.EndOffset, e.AfterExtra != nil}
+	}
+	d.shapes[v.StartOffset] = last
 	for i := range arr.Elements {
 		f(&arr.Elements[i], path+"["+strconv.Itoa(i)+"]")
 	}
@@ -371,7 +383,17 @@ func (d *decoder) named(v *hujson.Value, path string, f func(name String, list S
 }
 
 func (d *decoder) policy(root *hujson.Value) *Policy {
-	p := &Policy{Node: d.node(root, ""), src: d.src}
+	p := &Policy{Node: d.node(root, ""), src: d.src, pos: d.pos, shapes: d.shapes}
+	obj := root.Value.(*hujson.Object)
+	whole := shape{lastStart: -1, lastEnd: -1}
+	for i := range obj.Members {
+		m := &obj.Members[i]
+		whole = shape{m.Name.StartOffset, m.Value.EndOffset, m.Value.AfterExtra != nil}
+		if isNull(&m.Value) {
+			p.empty = append(p.empty, d.node(&m.Value, m.Name.Value.(hujson.Literal).String()))
+		}
+	}
+	d.shapes[root.StartOffset] = whole
 	into := func(dst *Strings) func(*hujson.Value, string) {
 		return func(v *hujson.Value, path string) { *dst = d.strings(v, path) }
 	}

@@ -84,7 +84,10 @@ type Policy struct {
 	// Unknown holds top-level sections that the engine does not know. They are carried through and reported once.
 	Unknown []Section
 
-	src []byte
+	src    []byte
+	pos    *positions
+	shapes map[int]shape // of lists and of the whole object, by the offset of the opening bracket
+	empty  []Node        // top-level keys that are null; their ranges are the nulls
 }
 
 // Source returns the text that the policy was parsed from. The caller must not change it.
