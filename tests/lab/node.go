@@ -53,11 +53,9 @@ func (l *Lab) addNode(index int, name, tag string, pods bool) (*Node, error) {
 	`, "NODE", name, "ADDR", "172.31.250."+strconv.Itoa(10+index), "ROUTER", underlayRouter); err != nil {
 		return nil, err
 	}
-	if _, err := Sh(context.Background(), name, `sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 \
+	if _, err := Sh(context.Background(), name, `sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 \
+		net.ipv4.conf.default.rp_filter=0 net.ipv6.conf.all.forwarding=1 \
 		net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0`); err != nil {
-		return nil, err
-	}
-	if err := SetReversePathFilter(n, 0); err != nil {
 		return nil, err
 	}
 	if err := l.taps.add(name); err != nil {
@@ -92,10 +90,13 @@ func (l *Lab) addNode(index int, name, tag string, pods bool) (*Node, error) {
 	return n, l.taps.add(n.Pod.Name)
 }
 
-// SetReversePathFilter sets rp_filter on every interface of a node, and on those that come later.
-func SetReversePathFilter(n *Node, mode int) error {
-	_, err := Sh(context.Background(), n.Name, fmt.Sprintf(
-		`for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo %d >$f; done`, mode))
+// SetReversePathFilter sets rp_filter on every interface of a node, and on those that come later, and whether the filter
+// looks at the mark (src_valid_mark).
+func SetReversePathFilter(n *Node, mode int, mark bool) error {
+	looks := map[bool]int{false: 0, true: 1}[mark]
+	_, err := Sh(context.Background(), n.Name, fmt.Sprintf(`cd /proc/sys/net/ipv4/conf
+		for f in */rp_filter; do echo %d >$f; done
+		for f in */src_valid_mark; do echo %d >$f; done`, mode, looks))
 	return err
 }
 
