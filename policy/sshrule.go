@@ -76,6 +76,9 @@ type sshRule struct {
 
 func (r *sshRule) checks() bool { return r.action.HoldAndDelegate != "" }
 
+// splits reports whether users come under their own names to others' devices, which makes a rule reach its sources too.
+func (r *sshRule) splits() bool { return len(r.domains) > 0 && len(r.dsts) > 0 }
+
 // sshParty is a user among a rule's sources, or, with an empty login, all sources that have no user.
 type sshParty struct {
 	login      string
@@ -169,9 +172,9 @@ func (c *Compiled) sshFor(r *sshRule, d *device) []SSHRule {
 		if all := r.everybody(); len(all) > 0 {
 			out = append(out, r.with(all, r.users))
 		}
-	case len(r.dsts) > 0 && len(r.domains) > 0 && d.owner != "":
+	case r.splits() && d.owner != "":
 		own()
-	case len(r.dsts) > 0 && len(r.domains) > 0 && r.src.has(c, endpoint{dev: d}) == Pass:
+	case r.splits() && r.src.has(c, endpoint{dev: d}) == Pass:
 		party(sshParty{principals: sshPrincipals(d.ips)})
 	}
 	return out

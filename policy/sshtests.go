@@ -199,6 +199,9 @@ func (c *Compiled) sshAdmits(r *sshRule, src, dst endpoint) (Verdict, []string) 
 			to = v
 		}
 	}
+	if to == Fail && r.splits() && sameOwner(src, dst) == Pass && r.src.has(c, dst) == Pass {
+		to = Pass // a source gets what concerns its own user, though it is no destination
+	}
 	if to == Fail {
 		return Fail, nil
 	}

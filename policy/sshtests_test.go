@@ -2,10 +2,12 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 )
 
 const sshTestRules = `"ssh": [
@@ -153,4 +155,71 @@ func TestSSHTestsWithoutInventory(t *testing.T) {
 	if diff := cmp.Diff([]Verdict{Pass, Undecided, Undecided}, got); diff != "" || !r.Accepted {
 		t.Error(r.Message, diff)
 	}
+}
+
+// TestSSHTestsAgreeWithTheDevices compares the judgement of a test with what a device makes of the rules it gets: the
+// first rule that has the source among its principals and an account for the user decides.
+func TestSSHTestsAgreeWithTheDevices(t *testing.T) {
+	users := []string{"root", "ubuntu", "ada", "bob", "cy", "backup"}
+	src := []string{
+		`"bob@example.com"`, `"group:dev"`, `"tag:db"`, `"autogroup:tagged"`, `"autogroup:member"`, `"user:*@example.com", "tag:web"`,
+	}
+	dst := []string{`"tag:web"`, `"tag:db", "tag:box"`, `"tag:unused"`, `"autogroup:self"`, `"tag:web", "autogroup:self"`}
+	accounts := []string{
+		`"root"`, `"autogroup:nonroot"`, `"ubuntu", "root"`, `"localpart:*@example.com"`, `"localpart:*@example.com", "autogroup:nonroot"`,
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		var rules []string
+		for range rapid.IntRange(0, 4).Draw(rt, "rules") {
+			rules = append(rules, fmt.Sprintf(`{"action": %q, "src": [%s], "dst": [%s], "users": [%s]}`,
+				rapid.SampledFrom([]string{"accept", "check"}).Draw(rt, "action"), rapid.SampledFrom(src).Draw(rt, "src"),
+				rapid.SampledFrom(dst).Draw(rt, "dst"), rapid.SampledFrom(accounts).Draw(rt, "users")))
+		}
+		r := Check("p", []byte(`{`+sshNames+`"ssh": [`+strings.Join(rules, ",")+`]}`), sshTailnet(), nil)
+		if !r.Accepted {
+			rt.Skip(r.Message)
+		}
+		c := r.Compiled
+		for _, to := range c.x.devices {
+			if to.IsExternal {
+				continue
+			}
+			got, err := c.SSH(to.key)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			for _, from := range c.x.devices {
+				if from == to && from.tagged() {
+					continue // a device to itself
+				}
+				for _, user := range users {
+					want := onDevice(got, from.ips[0], user)
+					o := c.sshJudge(endpoint{dev: from, addr: from.addrs[0]}, endpoint{dev: to, addr: to.addrs[0]}, user)
+					if diff := cmp.Diff([]string{want}, o.possible); diff != "" {
+						rt.Fatalf("%s to %s as %s: %s\n%s", from.key, to.key, user, diff, strings.Join(rules, "\n"))
+					}
+				}
+			}
+		}
+	})
+}
+
+func onDevice(rules []SSHRule, from, user string) string {
+	for _, r := range rules {
+		if !slices.Contains(r.Principals, SSHPrincipal{NodeIP: from}) {
+			continue
+		}
+		as, ok := r.SSHUsers[user]
+		if !ok {
+			as = r.SSHUsers["*"]
+		}
+		switch {
+		case as == "":
+		case r.Action.HoldAndDelegate != "":
+			return "check"
+		default:
+			return "accept"
+		}
+	}
+	return "drop"
 }
