@@ -174,8 +174,8 @@ func TestParseRefuses(t *testing.T) {
 		{"unknown key", with(`"routing":{"colour":"red"}`), []string{
 			"routing.colour: unknown key; known here: fail_closed, mark, mode, priority, table",
 		}},
-		{"unknown key in an element", with(`"peers":[` + peerB + `,{"name":"c","adress":["100.64.0.3"],"addresses":["100.64.0.3"]}]`), []string{
-			"peers[1].adress: unknown key; known here: addresses, id, location, name",
+		{"unknown key in an element", with(`"peers":[` + peerB + `,{"name":"c","addr":["100.64.0.3"],"addresses":["100.64.0.3"]}]`), []string{
+			"peers[1].addr: unknown key; known here: addresses, id, location, name",
 		}},
 		{"unknown key at the top", with(`"Mesh":"x"`), []string{
 			"Mesh: unknown key; known here: discover, firewall, local_cidrs, mesh, node, overlay, peers, pod_cidrs, routing, version",
@@ -361,10 +361,12 @@ func TestParseTakes(t *testing.T) {
 			return d.Firewall == Firewall{Backend: BackendIPTables, SNAT: true}
 		}},
 		{"snat off", with(`"firewall":{"snat":false}`), func(d Document) bool { return !d.Firewall.SNAT }},
-		{"host with its length", with(`"peers":[{"name":"b","addresses":["100.64.0.2/32","fd7a:115c:a1e0::2/128"]}]`),
+		{
+			"host with its length", with(`"peers":[{"name":"b","addresses":["100.64.0.2/32","fd7a:115c:a1e0::2/128"]}]`),
 			func(d Document) bool {
 				return slices.Equal(d.Peers[0].Addresses, addrs("100.64.0.2", "fd7a:115c:a1e0::2"))
-			}},
+			},
+		},
 		{"edges of the range", with(`"peers":[{"name":"b","addresses":["100.127.255.255"]}]`), func(Document) bool { return true }},
 	}
 	for _, tt := range tests {

@@ -30,7 +30,7 @@ func readTable() (*desired.Table, map[string]desired.Counter, error) {
 		}
 		return nil, nil, err
 	}
-	defer conn.CloseLasting()
+	defer func() { _ = conn.CloseLasting() }() // nothing was written
 
 	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
 	if err != nil {

@@ -27,8 +27,10 @@ func compile(r desired.FirewallRule) []expr.Any {
 		key  expr.MetaKey
 		op   expr.CmpOp
 	}{
-		{r.In, expr.MetaKeyIIFNAME, expr.CmpOpEq}, {r.NotIn, expr.MetaKeyIIFNAME, expr.CmpOpNeq},
-		{r.Out, expr.MetaKeyOIFNAME, expr.CmpOpEq}, {r.NotOut, expr.MetaKeyOIFNAME, expr.CmpOpNeq},
+		{r.In, expr.MetaKeyIIFNAME, expr.CmpOpEq},
+		{r.NotIn, expr.MetaKeyIIFNAME, expr.CmpOpNeq},
+		{r.Out, expr.MetaKeyOIFNAME, expr.CmpOpEq},
+		{r.NotOut, expr.MetaKeyOIFNAME, expr.CmpOpNeq},
 	} {
 		if c.name != "" {
 			add(&expr.Meta{Key: c.key, Register: register}, compare(c.op, interfaceName(c.name)))

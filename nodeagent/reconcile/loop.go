@@ -149,7 +149,7 @@ func (l *Loop) pass(ctx context.Context, cause string) (p Pass) {
 		}
 		return p
 	}
-	l.logReport(plan, p)
+	l.logReport(p)
 	return p
 }
 
@@ -200,7 +200,7 @@ func (l *Loop) logBad(reason string) {
 // repairLimit is how many passes within a minute may find something to mend before somebody else is suspected.
 const repairLimit = 5
 
-func (l *Loop) logReport(plan Plan, p Pass) {
+func (l *Loop) logReport(p Pass) {
 	for _, line := range p.Report.Changes {
 		l.Log.Info("changed", "command", line, "cause", p.Cause)
 	}

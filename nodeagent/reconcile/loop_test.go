@@ -247,8 +247,13 @@ func TestLoopRemembersTheTailnet(t *testing.T) {
 	f := newNode()
 	doc := document(12)
 	doc.Peers[0].ID = "nFra"
-	var answer func() (*desired.Tailnet, error)
-	n := &reconcile.Node{Kernel: f, Tailnet: func(context.Context) (*desired.Tailnet, error) { return answer() }}
+	var now *desired.Tailnet // nil: tailscaled is gone
+	n := &reconcile.Node{Kernel: f, Tailnet: func(context.Context) (*desired.Tailnet, error) {
+		if now == nil {
+			return nil, syscall.ENOENT
+		}
+		return now, nil
+	}}
 	address := func() string {
 		p, err := n.Prepare(t.Context(), doc)
 		if err != nil {
@@ -256,18 +261,14 @@ func TestLoopRemembersTheTailnet(t *testing.T) {
 		}
 		return p.State.Probes[0].Packet.Dst.String()
 	}
-	gone := func() (*desired.Tailnet, error) { return nil, syscall.ENOENT }
-	answer = gone
 	if got := address(); got != "100.64.0.12" {
 		t.Errorf("before tailscaled answers: %s", got)
 	}
-	answer = func() (*desired.Tailnet, error) {
-		return &desired.Tailnet{Peers: []desired.TailnetNode{{ID: "nFra", Addresses: node("", 14).Addresses}}}, nil
-	}
+	now = &desired.Tailnet{Peers: []desired.TailnetNode{{ID: "nFra", Addresses: node("", 14).Addresses}}}
 	if got := address(); got != "100.64.0.14" {
 		t.Errorf("tailscaled answers: %s", got)
 	}
-	answer = gone
+	now = nil
 	if got := address(); got != "100.64.0.14" {
 		t.Errorf("after tailscaled has gone: %s", got)
 	}

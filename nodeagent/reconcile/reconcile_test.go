@@ -144,14 +144,18 @@ func TestVerdicts(t *testing.T) {
 		why    string
 	}{
 		{"healthy", func(*kernel.Fake) {}, reconcile.OK, ""},
-		{"peer not in tailscale's table", func(f *kernel.Fake) {
-			f.Routes = slices.DeleteFunc(f.Routes, func(r kernel.FakeRoute) bool { return r.Table == 52 })
-		}, reconcile.Wrong,
-			"table 52 has no route to it: tailscaled does not know this address"},
+		{
+			"peer not in tailscale's table", func(f *kernel.Fake) {
+				f.Routes = slices.DeleteFunc(f.Routes, func(r kernel.FakeRoute) bool { return r.Table == 52 })
+			}, reconcile.Wrong,
+			"table 52 has no route to it: tailscaled does not know this address",
+		},
 		{"tailscale0 gone", func(f *kernel.Fake) { f.Links = f.Links[:3]; f.Routes = nil }, reconcile.Unknown, "tailscale0 does not exist"},
 		{"tailscale0 down", func(f *kernel.Fake) { f.Links[3].Up = false; f.Routes = nil }, reconcile.Wrong, "tailscale0 is down"},
-		{"tailscale0 without address", func(f *kernel.Fake) { f.Links[3].Addresses = nil; f.Routes = nil }, reconcile.Unknown,
-			"tailscale0 has no IPv4 mesh address"},
+		{
+			"tailscale0 without address", func(f *kernel.Fake) { f.Links[3].Addresses = nil; f.Routes = nil }, reconcile.Unknown,
+			"tailscale0 has no IPv4 mesh address",
+		},
 		{"overtaken", func(f *kernel.Fake) {
 			var others []desired.Rule
 			for _, r := range f.Rules {
@@ -174,8 +178,10 @@ func TestVerdicts(t *testing.T) {
 		{"tailscale's table has the pods' network", func(f *kernel.Fake) {
 			f.Routes = append(f.Routes, kernel.FakeRoute{Table: 52, Dst: prefix("10.244.0.0/16"), Dev: "tailscale0"})
 		}, reconcile.Wrong, "its replies to pods leave by dev tailscale0 table 52"},
-		{"bridge gone", func(f *kernel.Fake) { f.Links[1].Name, f.Links[1].Addresses = "eth0", nil }, reconcile.Unknown,
-			"the interface of the pods is not known"},
+		{
+			"bridge gone", func(f *kernel.Fake) { f.Links[1].Name, f.Links[1].Addresses = "eth0", nil }, reconcile.Unknown,
+			"the interface of the pods is not known",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 // serve answers on a socket as tailscaled does.
 func serve(t *testing.T, handler http.HandlerFunc) *Client {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ts") // a socket's path must be short
+	dir, err := os.MkdirTemp("", "ts") //nolint:usetesting // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func serve(t *testing.T, handler http.HandlerFunc) *Client {
 		t.Fatal(err)
 	}
 	server := &http.Server{Handler: handler}
-	go server.Serve(listener)
+	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { server.Close() })
 	return New(socket)
 }

@@ -42,30 +42,66 @@ func TestOneClearMessage(t *testing.T) {
 		code     int
 		stderr   string
 	}{
-		{"missing file", kernel.NewFake(), "", []string{"apply"}, 2,
-			`tailmesh-agent: no document at "FILE": write the node's document there, or name another file with --config` + "\n"},
-		{"garbage", kernel.NewFake(), "\x00\x01\x02", []string{"apply"}, 2,
-			"tailmesh-agent: FILE: line 1, column 1: invalid character '\\x00' looking for beginning of value\n"},
-		{"two problems", kernel.NewFake(), strings.Replace(nodeDocument, `"mesh"`, `"colour": 1, "routing": {"table": 0}, "mesh"`, 1), []string{"plan"}, 2,
+		{
+			"missing file", kernel.NewFake(), "",
+			[]string{"apply"},
+			2,
+			`tailmesh-agent: no document at "FILE": write the node's document there, or name another file with --config` + "\n",
+		},
+		{
+			"garbage", kernel.NewFake(), "\x00\x01\x02",
+			[]string{"apply"},
+			2,
+			"tailmesh-agent: FILE: line 1, column 1: invalid character '\\x00' looking for beginning of value\n",
+		},
+		{
+			"two problems", kernel.NewFake(), strings.Replace(nodeDocument, `"mesh"`, `"colour": 1, "routing": {"table": 0}, "mesh"`, 1),
+			[]string{"plan"},
+			2,
 			"tailmesh-agent: FILE: 2 problems\n" +
 				"  colour: unknown key; known here: discover, firewall, local_cidrs, mesh, node, overlay, peers, pod_cidrs, routing, version\n" +
-				"  routing.table: 0 is out of range: want a number from 1 to 4294967295\n"},
-		{"another backend", kernel.NewFake(), strings.Replace(nodeDocument, `"mesh"`, `"firewall": {"backend": "iptables"}, "mesh"`, 1), []string{"apply"}, 2,
-			`tailmesh-agent: FILE: firewall.backend: "iptables" is not available in this version: use "auto" or "nftables"` + "\n"},
-		{"no permission", denied, nodeDocument, []string{"apply"}, 2,
-			"tailmesh-agent: not permitted: run as root, or with CAP_NET_ADMIN (read nftables: operation not permitted)\n"},
-		{"no permission to clean up", denied, "", []string{"cleanup"}, 2,
-			"tailmesh-agent: not permitted: run as root, or with CAP_NET_ADMIN (read nftables: operation not permitted)\n"},
-		{"kernel trouble", broken, nodeDocument, []string{"status"}, 2,
-			"tailmesh-agent: list interfaces: no buffer space available\n"},
-		{"unknown command", kernel.NewFake(), "", []string{"aply"}, 2,
-			"tailmesh-agent: unknown command \"aply\" for \"tailmesh-agent\"\n\nDid you mean this?\n\tapply\n\n"},
+				"  routing.table: 0 is out of range: want a number from 1 to 4294967295\n",
+		},
+		{
+			"another backend", kernel.NewFake(), strings.Replace(nodeDocument, `"mesh"`, `"firewall": {"backend": "iptables"}, "mesh"`, 1),
+			[]string{"apply"},
+			2,
+			`tailmesh-agent: FILE: firewall.backend: "iptables" is not available in this version: use "auto" or "nftables"` + "\n",
+		},
+		{
+			"no permission", denied, nodeDocument,
+			[]string{"apply"},
+			2,
+			"tailmesh-agent: not permitted: run as root, or with CAP_NET_ADMIN (read nftables: operation not permitted)\n",
+		},
+		{
+			"no permission to clean up", denied, "",
+			[]string{"cleanup"},
+			2,
+			"tailmesh-agent: not permitted: run as root, or with CAP_NET_ADMIN (read nftables: operation not permitted)\n",
+		},
+		{
+			"kernel trouble", broken, nodeDocument,
+			[]string{"status"},
+			2,
+			"tailmesh-agent: list interfaces: no buffer space available\n",
+		},
+		{
+			"unknown command", kernel.NewFake(), "",
+			[]string{"aply"},
+			2,
+			"tailmesh-agent: unknown command \"aply\" for \"tailmesh-agent\"\n\nDid you mean this?\n\tapply\n\n",
+		},
 		{"unknown flag", kernel.NewFake(), "", []string{"apply", "--colour"}, 2, "tailmesh-agent: unknown flag: --colour\n"},
 		{"argument", kernel.NewFake(), "", []string{"apply", "now"}, 2, "tailmesh-agent: unknown command \"now\" for \"tailmesh-agent apply\"\n"},
 		{"invalid document", kernel.NewFake(), "{}", []string{"validate"}, 1, "tailmesh-agent: FILE: 4 problems\n" +
 			"  version: missing\n  mesh: missing\n  node: missing\n  peers: missing\n"},
-		{"nothing to validate", kernel.NewFake(), "", []string{"validate"}, 2,
-			`tailmesh-agent: no document at "FILE": write the node's document there, or name another file with --config` + "\n"},
+		{
+			"nothing to validate", kernel.NewFake(), "",
+			[]string{"validate"},
+			2,
+			`tailmesh-agent: no document at "FILE": write the node's document there, or name another file with --config` + "\n",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -32,7 +32,7 @@ func (c *command) acquire() (release func(), err error) {
 		return nil, fmt.Errorf("another tailmesh-agent (process %s) is at work on this node and holds %q: stop it first",
 			strings.TrimSpace(string(holder)), c.lock)
 	}
-	if err := file.Truncate(0); err == nil {
+	if err = file.Truncate(0); err == nil {
 		_, err = fmt.Fprintf(file, "%d\n", os.Getpid())
 	}
 	if err != nil {

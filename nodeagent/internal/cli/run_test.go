@@ -43,7 +43,7 @@ func (b *buffer) String() string {
 // listenNotify stands in for systemd.
 func listenNotify(t *testing.T) *buffer {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "n") // a socket's path must be short
+	dir, err := os.MkdirTemp("", "n") //nolint:usetesting // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func listenNotify(t *testing.T) *buffer {
 			if err != nil {
 				return
 			}
-			got.Write(append(message[:n:n], '\n'))
+			fmt.Fprintf(got, "%s\n", message[:n])
 		}
 	}()
 	return got
