@@ -327,9 +327,20 @@ func testEnds(t *testing.T, bin string) {
 }
 
 func TestUsage(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
 	for _, args := range [][]string{{"surplus"}, {"-unknown"}, {"-bin", "/nonexistent", "-example", "/nonexistent"}} {
 		if code := outside(args); code != exitUnknown {
 			t.Errorf("demo %v: exit code %d, want %d", args, code, exitUnknown)
 		}
+	}
+	for program, want := range map[string]string{
+		"/nonexistent": `cannot run "/nonexistent"`, "false": `cannot run "false"`, "true": `"true" is neither OpenTofu nor Terraform`,
+	} {
+		if got, err := tofuVersion(t.Context(), program); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("version of %s: %q, %v", program, got, err)
+		}
+	}
+	if left := leftovers(t, os.Getenv("TMPDIR")); left != nil {
+		t.Errorf("left behind: %v", left)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
@@ -33,7 +34,7 @@ type network struct {
 	mark    config.Mark
 }
 
-// address is a node's mesh address. The demo's packets are IPv4 alone, to keep the picture small.
+// address is a node's IPv4 mesh address, the first in a document. The demo's packets are IPv4, to keep the picture small.
 func address(n config.Node) netip.Addr { return n.Addresses[0] }
 
 // tunnelPrefix and a node's name are the device that leads to a node through the overlay.
@@ -75,7 +76,8 @@ func (n *network) namespaces(ctx context.Context) error {
 		if _, err := n.s.must(ctx, command{Args: []string{"ip", "netns", "add", ns}}); err != nil {
 			return err
 		}
-		// Settings come from the machine, so those that matter are set. Without IPv6 no address appears later by itself.
+		// Settings come from the machine, so those that matter are set. IPv6 is off where nothing needs it: it adds addresses
+		// and routes by itself, later.
 		err := n.script(ctx, ns, `
 			test ! -e /proc/sys/net/ipv6 || echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6
 			test ! -e /proc/sys/net/ipv6 || echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6
@@ -164,19 +166,56 @@ func (n *network) tailscale(ctx context.Context) error {
 			}
 			continue
 		}
-		for _, p := range n.peers {
-			if err := n.script(ctx, node.Name, fmt.Sprintf("ip route add %s dev tailscale0 table 52", address(p))); err != nil {
+		if err := n.tailscaleHere(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tailscaleHere adds what tailscaled has on the node itself: a mesh address of each family, the rules and the table.
+func (n *network) tailscaleHere(ctx context.Context) error {
+	ns := n.node.Name
+	_, err := os.Stat("/proc/sys/net/ipv6")
+	ipv6 := err == nil
+	for _, a := range n.node.Addresses[1:] {
+		if !ipv6 {
+			continue
+		}
+		// The kernel adds a route for multicast when it finds the device up, which may be a moment later.
+		err := n.script(ctx, ns, fmt.Sprintf(`
+			ip link set tailscale0 addrgenmode none
+			echo 0 > /proc/sys/net/ipv6/conf/tailscale0/disable_ipv6
+			ip -6 addr add %s/128 dev tailscale0 nodad
+			until ip -6 route show table all | grep -q '^multicast .*tailscale0'; do sleep 0.01; done
+		`, a))
+		if err != nil {
+			return err
+		}
+	}
+	for _, p := range n.peers {
+		for _, a := range p.Addresses {
+			if a.Is6() && !ipv6 {
+				continue
+			}
+			if err := n.script(ctx, ns, fmt.Sprintf("ip route add %s dev tailscale0 table 52", a)); err != nil {
 				return err
 			}
 		}
-		err = n.script(ctx, node.Name, `
-			ip rule add pref 5210 fwmark 0x80000/0xff0000 lookup main
-			ip rule add pref 5230 fwmark 0x80000/0xff0000 lookup default
-			ip rule add pref 5250 fwmark 0x80000/0xff0000 unreachable
-			ip rule add pref 5270 lookup 52
-		`)
-		if err != nil {
+	}
+	for _, rule := range []string{
+		"pref 5210 fwmark 0x80000/0xff0000 lookup main",
+		"pref 5230 fwmark 0x80000/0xff0000 lookup default",
+		"pref 5250 fwmark 0x80000/0xff0000 unreachable",
+		"pref 5270 lookup 52",
+	} {
+		if err := n.script(ctx, ns, "ip rule add "+rule); err != nil {
 			return err
+		}
+		if ipv6 {
+			if err := n.script(ctx, ns, "ip -6 rule add "+rule); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

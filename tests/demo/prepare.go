@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -31,6 +32,9 @@ func prepare(ctx context.Context, work, bin, example string) (set settings, err 
 	if set.Tofu, err = findTofu(); err != nil {
 		return set, err
 	}
+	if set.Version, err = tofuVersion(ctx, set.Tofu); err != nil {
+		return set, err
+	}
 	if set.Bin == "" || set.Example == "" {
 		root, err := moduleRoot(ctx)
 		if err != nil {
@@ -50,7 +54,12 @@ func prepare(ctx context.Context, work, bin, example string) (set settings, err 
 		if *path, err = filepath.Abs(*path); err != nil {
 			return set, err
 		}
-		if _, err := os.Stat(*path); err != nil {
+	}
+	for _, path := range []string{
+		filepath.Join(set.Bin, "terraform-provider-tailmesh"), filepath.Join(set.Bin, "tailmesh-policy"),
+		filepath.Join(set.Bin, "tailmesh-agent"), filepath.Join(set.Example, "main.tf"),
+	} {
+		if _, err := os.Stat(path); err != nil {
 			return set, err
 		}
 	}
@@ -75,6 +84,20 @@ func findTofu() (string, error) {
 		return path, nil
 	}
 	return "", errors.New("needs OpenTofu or Terraform: put one on PATH or name it with TAILMESH_TOFU; `make demo` gets one itself")
+}
+
+// tofuVersion asks the program what it is.
+func tofuVersion(ctx context.Context, program string) (string, error) {
+	out, err := exec.CommandContext(ctx, program, "version").Output()
+	if err != nil {
+		return "", fmt.Errorf("cannot run %q: %w", program, err)
+	}
+	// A warning may come first, of the user's own settings.
+	version := regexp.MustCompile(`(?m)^(OpenTofu|Terraform) v\S+`).FindString(string(out))
+	if version == "" {
+		return "", fmt.Errorf("%q is neither OpenTofu nor Terraform: its answer to version is %q", program, out)
+	}
+	return version, nil
 }
 
 func moduleRoot(ctx context.Context) (string, error) {

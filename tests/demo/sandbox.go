@@ -18,6 +18,7 @@ type settings struct {
 	Work    string // folder for everything that the demo writes
 	Bin     string // folder of the three programs
 	Tofu    string // OpenTofu or Terraform
+	Version string // of it, with its name: "OpenTofu v1.12.6"
 	Example string // the configuration that is applied
 	JSON    bool
 }

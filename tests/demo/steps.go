@@ -36,7 +36,7 @@ func perform(ctx context.Context, s *story, set settings, res *result) error {
 		return err
 	}
 
-	t, err := newTofu(ctx, s, set, api)
+	t, err := newTofu(s, set, api)
 	if err != nil {
 		return err
 	}
@@ -195,9 +195,9 @@ func refuse(ctx context.Context, s *story, t *tofu, api *tailnet, nodes int) (r 
 	if r.Plan, err = t.run(ctx, "plan"); err != nil {
 		return nil, err
 	}
-	if lines := r.Plan.lines(); r.Plan.Exit != 0 {
-		_, said, _ := strings.Cut(strings.Join(lines, "\n"), "Error: ")
-		s.show(splitLines("Error: " + said)...)
+	if r.Plan.Exit != 0 {
+		lines := r.Plan.lines()
+		s.show(lines[max(0, slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "Error:") })):]...)
 	}
 	if r.After, err = api.policy(ctx); err != nil {
 		return nil, err
@@ -266,7 +266,8 @@ func (a *agent) translated(ctx context.Context) (uint64, error) {
 func mend(ctx context.Context, s *story, n *network, a *agent) (r *mended, err error) {
 	r = &mended{Node: n.node.Name, Address: address(n.node), Pod: n.pod}
 	s.say("made for this, in network namespaces: %s", strings.Join(n.names(), ", "))
-	s.say("each tun-... stands for an IP-in-IP tunnel of kube-router, tailscale0 for Tailscale's device; both are veth pairs here, for IPv4 alone")
+	s.say("each tun-... stands for an IP-in-IP tunnel of kube-router, tailscale0 for Tailscale's device: veth pairs, here")
+	s.say("%s stands for WireGuard: it drops what does not come from its node's mesh address", wireNS)
 	rules, err := s.must(ctx, command{NS: n.node.Name, Args: []string{"ip", "rule"}})
 	if err != nil {
 		return nil, err

@@ -28,8 +28,8 @@ type tofu struct {
 // newTofu copies the example and makes the built provider known to the program, so that nothing is asked of a registry:
 // a folder is its only source of providers. Development overrides would not do: with them, init fails where the registry
 // cannot be reached.
-func newTofu(ctx context.Context, s *story, set settings, api *tailnet) (*tofu, error) {
-	t := &tofu{s: s, program: set.Tofu, name: "terraform", root: filepath.Join(set.Work, "quickstart")}
+func newTofu(s *story, set settings, api *tailnet) (*tofu, error) {
+	t := &tofu{s: s, program: set.Tofu, name: "terraform", version: set.Version, root: filepath.Join(set.Work, "quickstart")}
 	if err := os.CopyFS(t.root, os.DirFS(set.Example)); err != nil {
 		return nil, err
 	}
@@ -59,11 +59,6 @@ func newTofu(ctx context.Context, s *story, set settings, api *tailnet) (*tofu, 
 	t.env = append(t.env, "TF_CLI_CONFIG_FILE="+config, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1",
 		"TAILSCALE_BASE_URL="+api.url, "TAILSCALE_API_KEY="+api.key)
 
-	r, err := s.must(ctx, command{Args: []string{t.program, "version"}, Dir: t.root, Env: t.env})
-	if err != nil {
-		return nil, err
-	}
-	t.version = r.lines()[0]
 	if strings.HasPrefix(t.version, "OpenTofu") {
 		t.name = "tofu"
 	}
