@@ -17,6 +17,7 @@ type Access struct {
 	sources map[*srcSet]*Sources
 	self    map[selfKey]*Sources
 	grants  map[*appRule]Node
+	sets    map[string]*srcSet // by selectors and postures
 }
 
 type selfKey struct {
@@ -73,7 +74,7 @@ type Admission struct {
 
 // Access returns a view of the policy for comparing it with another one.
 func (c *Compiled) Access() *Access {
-	return &Access{c: c, sources: map[*srcSet]*Sources{}, self: map[selfKey]*Sources{}, grants: c.grantsOfApps()}
+	return &Access{c: c, sources: map[*srcSet]*Sources{}, self: map[selfKey]*Sources{}, grants: c.grantsOfApps(), sets: map[string]*srcSet{}}
 }
 
 // grantsOfApps tells which grant each capability rule comes from: the rules are in the order of the grants, as many for
@@ -221,18 +222,26 @@ func (a *Access) OwnersSources(selectors []string, srcPosture Strings, owner str
 }
 
 func (a *Access) set(selectors []string, p *posture) *srcSet {
+	key := strings.Join(selectors, "\x00")
+	if p != nil {
+		key += "\x00\x00" + strings.Join(p.names, "\x00")
+	}
+	if got := a.sets[key]; got != nil {
+		return got
+	}
 	s := &srcSet{posture: p}
+	a.sets[key] = s
 	for _, t := range selectors {
 		s.parts = append(s.parts, a.c.resolveLocked(t))
 	}
-	s.text = a.c.sourceText(s)
+	a.c.address(s)
 	return s
 }
 
 func (a *Access) of(s *srcSet) *Sources {
 	got := a.sources[s]
 	if got == nil {
-		got = &Sources{IPs: s.text, Unknown: a.c.unknown(s, a.c.x.devices)}
+		got = &Sources{IPs: a.c.sourceText(s), Unknown: a.c.unknown(s, a.c.x.devices)}
 		a.sources[s] = got
 	}
 	return got
@@ -242,7 +251,7 @@ func (a *Access) ofOwner(s *srcSet, owner string) *Sources {
 	key := selfKey{s, owner}
 	got := a.self[key]
 	if got == nil {
-		got = &Sources{IPs: a.c.selfSources(s, owner), Unknown: a.c.unknown(s, a.c.x.byUser[owner])}
+		got = &Sources{IPs: a.c.selfSources(s, owner).list(a.c.x), Unknown: a.c.unknown(s, a.c.x.byUser[owner])}
 		a.self[key] = got
 	}
 	return got

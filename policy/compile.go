@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 )
 
@@ -66,14 +65,6 @@ type appRule struct {
 	self     bool
 }
 
-// srcSet is the union of some selectors, as sources.
-type srcSet struct {
-	key     int      // equal for equal text
-	text    []string // what SrcIPs shows, sorted
-	parts   []*resolved
-	posture *posture
-}
-
 // companions are the capabilities that bring another one for the reverse direction, in the order of emission.
 func companions() [][2]string {
 	return [][2]string{
@@ -105,7 +96,7 @@ func compile(p *Policy, v *validator) *Compiled {
 func (c *Compiled) addRule(r *rule) {
 	// Sources that nobody bears yet count all the same: a test may name them.
 	c.rules = append(c.rules, r)
-	if r.isVia || r.selfPorts != nil || len(r.src.text) == 0 {
+	if r.isVia || r.selfPorts != nil || r.src.addrs.empty() {
 		return
 	}
 	if slices.ContainsFunc(r.dsts, func(d dstPart) bool { return !d.to.empty() }) {
@@ -234,69 +225,6 @@ func (c *Compiled) addACL(a *ACL, next func() int) {
 	}
 }
 
-// sources resolves a list of selectors as sources. Equal lists give the same set.
-func (c *Compiled) sources(selectors []string, p *posture) *srcSet {
-	sorted := slices.Sorted(slices.Values(selectors))
-	sorted = slices.Compact(sorted)
-	id := strings.Join(sorted, "\x00")
-	if p != nil {
-		id += "\x00\x00" + strings.Join(p.names, "\x00")
-	}
-	if s := c.srcs[id]; s != nil {
-		return s
-	}
-	s := &srcSet{posture: p}
-	for _, t := range sorted {
-		s.parts = append(s.parts, c.r.resolve(t))
-	}
-	s.text = c.sourceText(s)
-	s.key = c.intern(s.text)
-	c.srcs[id] = s
-	return s
-}
-
-func (c *Compiled) intern(text []string) int {
-	k := strings.Join(text, "\x00")
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n, ok := c.keys[k]
-	if !ok {
-		n = len(c.keys)
-		c.keys[k] = n
-	}
-	return n
-}
-
-// sourceText is what SrcIPs shows for a set: strings, sorted as strings, equal ones once. Nothing is merged or absorbed.
-func (c *Compiled) sourceText(s *srcSet) []string {
-	out := []string{}
-	if s.posture != nil {
-		// Only devices have a posture: addresses that belong to none do not pass.
-		for _, d := range c.x.devices {
-			if s.has(c, endpoint{dev: d}) == Pass {
-				out = append(out, d.ips...)
-			}
-		}
-	} else {
-		for _, r := range s.parts {
-			switch {
-			case r.sel.name == agDangerAll:
-				out = append(out, "*")
-			case r.any:
-				out = append(out, c.r.wild...)
-			}
-			for _, d := range r.devices {
-				out = append(out, d.ips...)
-			}
-			for _, rg := range r.literals {
-				out = append(out, rangeText(rg))
-			}
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
 // Devices returns the names of the devices that get filters, sorted: the host name, and where several devices have the
 // same one the first label of the machine name. Devices that are not authorized or are shared in get none.
 func (c *Compiled) Devices() []string {
@@ -366,11 +294,11 @@ func (c *Compiled) filter(d *device) []FilterRule {
 	for _, h := range hits {
 		switch {
 		case h.rule.selfPorts != nil:
-			if text := c.selfSources(h.rule.src, d.owner); len(text) > 0 {
-				emit(h.rule, text, c.intern(text), d.ips, h.rule.selfPorts)
+			if own := c.selfSources(h.rule.src, d.owner); !own.empty() {
+				emit(h.rule, own.list(c.x), c.intern(own), d.ips, h.rule.selfPorts)
 			}
-		case len(h.rule.src.text) > 0:
-			emit(h.rule, h.rule.src.text, h.rule.src.key, h.ips, h.rule.dsts[h.part].ports)
+		case !h.rule.src.addrs.empty():
+			emit(h.rule, c.sourceText(h.rule.src), h.rule.src.key, h.ips, h.rule.dsts[h.part].ports)
 		}
 	}
 	for _, a := range c.reach.apps(d) {
@@ -386,18 +314,6 @@ func (c *Compiled) filter(d *device) []FilterRule {
 	return rules
 }
 
-// selfSources is what autogroup:self leaves of a rule's sources for the devices of one user: that user's own.
-func (c *Compiled) selfSources(src *srcSet, owner string) []string {
-	var out []string
-	for _, d := range c.x.byUser[owner] {
-		if src.has(c, endpoint{dev: d}) == Pass {
-			out = append(out, d.ips...)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
 // onto is the set of devices that may get a capability rule.
 func (a *appRule) onto() *srcSet {
 	if a.reversed || a.self {
@@ -408,18 +324,20 @@ func (a *appRule) onto() *srcSet {
 
 // appFilter is a capability rule as one device gets it, nil where it gets none.
 func (c *Compiled) appFilter(a *appRule, d *device) *FilterRule {
-	srcText := a.src.text
-	onto := a.dsts
+	source, onto := a.src, a.dsts
 	if a.reversed {
-		srcText, onto = a.dsts.text, a.src
+		source, onto = onto, source
 	}
+	srcText := c.sourceText(source)
 	if a.self {
 		if d.owner == "" {
 			return nil
 		}
-		if srcText = c.selfSources(a.src, d.owner); len(srcText) == 0 {
+		own := c.selfSources(a.src, d.owner)
+		if own.empty() {
 			return nil
 		}
+		srcText = own.list(c.x)
 		onto = nil
 		if a.reversed {
 			onto = a.src

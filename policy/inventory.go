@@ -99,6 +99,7 @@ type device struct {
 	key    string // how filters name it: the host name, where two share it the first label of the name
 	addrs  []netip.Addr
 	ips    []string // addrs as text
+	ranks  []int    // places of ips in index.texts
 	routes []netip.Prefix
 	exit4  bool
 	exit6  bool
@@ -127,6 +128,7 @@ type index struct {
 	byUser  map[string][]*device
 	byAddr  map[netip.Addr]*device
 	byKey   map[string]*device
+	texts   []string // the addresses of all devices, sorted as text
 }
 
 func newIndex(inv *Inventory) *index {
@@ -178,6 +180,7 @@ func newIndex(inv *Inventory) *index {
 			x.byAddr[a] = d
 		}
 	}
+	x.rank()
 	return x
 }
 
