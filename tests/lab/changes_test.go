@@ -75,7 +75,7 @@ func testPolicy(t *testing.T, l *Lab) {
 		t.Errorf("the receiver counts no packet as dropped by the policy")
 	} else {
 		t.Logf("dropped by the policy: %d packets by the receiver's count, none by the sender's; receiver's log:\n%s",
-			got-receiver, lines(strings.TrimPrefix(daemonLog(t, l.Fra), logged[l.Fra]), "IPProto-4"))
+			got-receiver, linesWith(strings.TrimPrefix(daemonLog(t, l.Fra), logged[l.Fra]), "IPProto-4"))
 	}
 
 	begin := time.Now()
@@ -103,7 +103,7 @@ func daemonLog(t *testing.T, n *Node) string {
 	return log
 }
 
-func lines(text, with string) string {
+func linesWith(text, with string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {
 		if strings.Contains(line, with) {
@@ -157,6 +157,9 @@ func testRestart(t *testing.T, l *Lab) {
 	}
 	for _, n := range l.Mesh() {
 		if err := n.WaitPeers(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.RouteOverlay(n); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,9 +4,13 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"os/exec"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -76,13 +80,24 @@ func naive(name string, parts Naive) repair {
 	}
 }
 
-func (l *Lab) agent() repair {
+func (l *Lab) agent() repair { return l.agentAnswering(0) }
+
+// agentAnswering is the agent's repair where it is to end with an exit code.
+func (l *Lab) agentAnswering(code int) repair {
 	return repair{
 		name: "the agent",
 		apply: func(ctx context.Context, t *testing.T, n *Node) {
-			if out, err := n.ApplyDocument(ctx, l.Document(n)); err != nil {
-				t.Fatalf("%v\n%s", err, out)
+			out, err := n.ApplyDocument(ctx, l.Document(n))
+			got := 0
+			if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+				got = exit.ExitCode()
+			} else if err != nil {
+				t.Fatal(err)
 			}
+			if got != code {
+				t.Fatalf("%s: the agent's exit code is %d, expected %d\n%s", n.Name, got, code, out)
+			}
+			t.Logf("%s: the agent says:\n%s", n.Name, linesWith(out, "peer "))
 		},
 		undo: func(ctx context.Context, t *testing.T, n *Node) {
 			if out, err := n.Agent(ctx, "cleanup"); err != nil {
@@ -219,21 +234,24 @@ func testReversePath(t *testing.T, l *Lab) {
 	for _, c := range []struct {
 		name   string
 		mode   int
-		ignore bool // marks, in the reverse lookup; tailscaled has them looked at
+		marks  bool // are looked at by the filter, which tailscaled sees to
 		repair repair
+		drops  bool // of the filter are expected
 		want   outcomes
 	}{
-		{"off", 0, false, nothing(), captured()},
-		{"strict", 1, false, nothing(), captured()},
-		{"loose", 2, false, nothing(), captured()},
-		{"off", 0, false, both, repaired().and(repliesAstray())},
-		{"strict", 1, false, both, repaired().and(repliesAstray())},
-		{"loose", 2, false, both, repaired().and(repliesAstray())},
-		{"off", 0, false, l.agent(), repaired()},
-		{"strict", 1, false, l.agent(), repaired()},
-		{"loose", 2, false, l.agent(), repaired()},
-		// What the agent reports as a finding: the reply looks as if it should have come by the tunnel.
-		{"strict without src_valid_mark", 1, true, l.agent(), toHost(dropped)},
+		{"off", 0, true, nothing(), false, captured()},
+		{"strict", 1, true, nothing(), false, captured()},
+		{"loose", 2, true, nothing(), false, captured()},
+		{"off", 0, true, both, false, repaired().and(repliesAstray())},
+		// Now the rule breaks the request already: its source is not behind the tunnel any more. The loose filter drops it
+		// as well, because the tunnel has no address.
+		{"strict", 1, true, both, true, repaired().and(outcomes{hostToPod: unheard})},
+		{"loose", 2, true, both, true, repaired().and(outcomes{hostToPod: unheard})},
+		{"off", 0, true, l.agent(), false, repaired()},
+		{"strict", 1, true, l.agent(), false, repaired()},
+		{"loose", 2, true, l.agent(), false, repaired()},
+		// The reply looks as if it should have come by the tunnel. The agent cannot help it, but says so.
+		{"strict without src_valid_mark", 1, false, l.agentAnswering(1), true, toHost(dropped)},
 	} {
 		t.Run(c.name+"/"+c.repair.name, func(t *testing.T) {
 			for _, n := range l.Mesh() {
@@ -243,13 +261,39 @@ func testReversePath(t *testing.T, l *Lab) {
 					}
 				}
 				t.Cleanup(func() { set(0, true) })
-				set(c.mode, !c.ignore)
+				set(c.mode, c.marks)
 			}
 			l.overlayRule(t, behindNobody, false)
 			l.install(t, c.repair)
+			before := l.reversePathDrops(t)
 			l.judge(t, rows, overlayAdmitted().and(c.want))
+			if drops := l.reversePathDrops(t) - before; drops > 0 != c.drops {
+				t.Errorf("the filter dropped %d packets", drops)
+			} else {
+				t.Logf("the filter dropped %d packets", drops)
+			}
 		})
 	}
+}
+
+// reversePathDrops returns how many packets the filters of both nodes have dropped.
+func (l *Lab) reversePathDrops(t *testing.T) int {
+	t.Helper()
+	sum := 0
+	for _, n := range l.Mesh() {
+		// Two lines for each group of counters: their names, and their values.
+		out, err := Sh(t.Context(), n.Name, `awk '$1 == "TcpExt:" && !n { n = split($0, names); next }
+			$1 == "TcpExt:" { for (i = 1; i <= n; i++) if (names[i] == "IPReversePathFilter") print $i }' /proc/net/netstat`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		count, err := strconv.Atoi(strings.TrimSpace(out))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += count
+	}
+	return sum
 }
 
 func TestLab(t *testing.T) {

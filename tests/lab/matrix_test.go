@@ -27,6 +27,7 @@ const (
 	foreign     = "lost tailscale0 as pod"                   // the peer drops a source that is not the sender's
 	wrongReply  = "lost tunnel as node, back tailscale0"     // the same happens to the reply
 	tooLarge    = "lost"                                     // for the tunnel: the node itself refuses it
+	unheard     = "lost tunnel as node"                      // the peer's reverse path filter drops it
 	dropped     = "lost tailscale0 as node, back tailscale0" // the reply is, by strict reverse path filtering
 )
 

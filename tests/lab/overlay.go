@@ -19,7 +19,7 @@ const tunnelPrefix = "tun-"
 const overlayTable = "77"
 
 // startOverlay does on a node what kube-router does with its IP-in-IP overlay, except for the rule: a tunnel per peer
-// between the mesh addresses, the peer's pods routed into it, and table 77 with the peer's mesh address.
+// between the mesh addresses, and the routes into it. kube-router's own masquerading of pods is off.
 func (l *Lab) startOverlay(n *Node) error {
 	for _, peer := range l.peers(n) {
 		for _, remote := range peer.Addrs {
@@ -30,14 +30,28 @@ func (l *Lab) startOverlay(n *Node) error {
 				return err
 			}
 			n.tunnels = append(n.tunnels, t)
-			// 1280 bytes of tailscale0, less the outer header.
+			// 1280 bytes of tailscale0 less the outer header; IPv6 cannot do with less than 1280 itself.
 			mtu := map[Family]string{4: "1260", 6: "1280"}[f]
+			if err := ip("-n", n.Name, "link", "set", dev, "up", "mtu", mtu); err != nil {
+				return err
+			}
+		}
+	}
+	return l.RouteOverlay(n)
+}
+
+// RouteOverlay makes the overlay's routes on a node: the peers' pods by the tunnels, from the mesh address, and in table
+// 77 the peers' mesh addresses. The kernel forgets the former when the mesh address goes, as it does when tailscaled ends;
+// kube-router makes them again when its sessions come back.
+func (l *Lab) RouteOverlay(n *Node) error {
+	for _, peer := range l.peers(n) {
+		for _, remote := range peer.Addrs {
+			f := familyOf(remote)
 			if err := steps(`
-				-n NODE link set DEV up mtu MTU
 				-n NODE FAMILY route replace PODS dev DEV proto 17 src LOCAL
 				-n NODE FAMILY route replace REMOTE dev DEV table TABLE
-			`, "NODE", n.Name, "DEV", dev, "MTU", mtu, "FAMILY", "-"+strconv.Itoa(int(f)), "PODS", peer.podCIDR(f).String(),
-				"LOCAL", local.String(), "REMOTE", remote.String(), "TABLE", overlayTable); err != nil {
+			`, "NODE", n.Name, "DEV", tunnelName(remote), "FAMILY", "-"+strconv.Itoa(int(f)), "PODS", peer.podCIDR(f).String(),
+				"LOCAL", n.Addr(f).String(), "REMOTE", remote.String(), "TABLE", overlayTable); err != nil {
 				return err
 			}
 		}
