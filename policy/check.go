@@ -71,13 +71,24 @@ func Check(file string, src []byte, inv *Inventory, reqs []Requirement) *Report 
 	return r
 }
 
-// finish sorts the findings and drops those that say the same of the same place.
+// finish sorts the findings and drops those that say the same of the same place, and those about what stands where
+// something of another type belongs: they follow from that.
 func (r *Report) finish(diags diag.List) {
 	slices.SortStableFunc(diags, func(a, b diag.Diagnostic) int {
 		return cmp.Or(cmp.Compare(a.Range.Start.Offset, b.Range.Start.Offset), cmp.Compare(a.Severity, b.Severity),
 			cmp.Compare(a.Code, b.Code), cmp.Compare(a.Message, b.Message))
 	})
-	r.Diagnostics = slices.CompactFunc(diags, func(a, b diag.Diagnostic) bool {
+	var wrong []diag.Range // in order, and none inside another: what has the wrong type is not read further
+	for _, d := range diags {
+		if d.Code == "wrong-type" {
+			wrong = append(wrong, d.Range)
+		}
+	}
+	follows := func(d diag.Diagnostic) bool {
+		i, _ := slices.BinarySearchFunc(wrong, d.Range.Start.Offset+1, func(w diag.Range, off int) int { return w.Start.Offset - off })
+		return d.Code != "wrong-type" && i > 0 && !d.Range.IsZero() && d.Range.End.Offset <= wrong[i-1].End.Offset
+	}
+	r.Diagnostics = slices.CompactFunc(slices.DeleteFunc(diags, follows), func(a, b diag.Diagnostic) bool {
 		return a.Range == b.Range && a.Code == b.Code && a.Message == b.Message
 	})
 }

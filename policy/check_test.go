@@ -66,14 +66,17 @@ func TestRefusals(t *testing.T) {
 		{"duplicate key", `"acls": [], "ACLs": []`, `duplicate key "ACLs"`, "duplicate-key"},
 		{"number for a string", `"acls": [{"action": "accept", "proto": 4, "src": ["*"], "dst": ["*:*"]}]`, `acls[0].proto: want a string, got a number`, "wrong-type"},
 		{"string for a list", `"acls": [{"action": "accept", "src": "*", "dst": ["*:*"]}]`, `acls[0].src: want a list of strings, got a string`, "wrong-type"},
+		{"number for a rule", `"acls": [1]`, `acls[0]: want an object, got a number`, "wrong-type"},
+		{"string for a posture", `"postures": {"posture:a": "x"}`, `postures["posture:a"]: want a list of strings, got a string`, "wrong-type"},
+		{"host without an address", `"hosts": {"a": null}`, `hosts["a"]: "": invalid address`, "bad-address"},
 		{"foreign domain", acl(`"src": ["user:*@example.org"], "dst": ["*:*"]`), `example.org is not associated with this Tailnet and cannot be used in user:*@<domain> expressions`, "foreign-domain"},
 		{"tests of the wrong kind", `"tests": [{"src": "tag:web"}]`, `test(s) failed`, "invalid-test"},
 	}
-	const names = `"hosts": {"webhost": "100.64.0.4"}, `
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			text := "{" + names
+			text := "{"
 			for _, section := range [][2]string{
+				{`"hosts"`, `"hosts": {"webhost": "100.64.0.4"}, `},
 				{`"groups"`, `"groups": {"group:dev": ["ada@example.com"]}, `},
 				{`"tagOwners"`, `"tagOwners": {"tag:web": [], "tag:db": [], "tag:router": [], "tag:left": [], "tag:exit": []}, `},
 			} {
@@ -436,11 +439,15 @@ func TestParseInventory(t *testing.T) {
 			}
 		})
 	}
+	inv, err := ParseInventory([]byte(`{"devices": [{"hostname": "a"}, {"hostname": "b", "authorized": false}], "more": 1}`))
+	if err != nil || !inv.Devices[0].Authorized || inv.Devices[1].Authorized {
+		t.Errorf("got %+v, %v", inv, err)
+	}
 	text, err := json.Marshal(smallTailnet())
 	if err != nil {
 		t.Fatal(err)
 	}
-	inv, err := ParseInventory(text)
+	inv, err = ParseInventory(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,11 +54,19 @@ type User struct {
 }
 
 // ParseInventory reads {"devices":[…],"users":[…]} as the API writes it; keys that the engine does not use are ignored.
-// The users may be missing: what depends on them is then not checked.
+// The users may be missing: what depends on them is then not checked. A device that does not say whether it is authorized
+// is.
 func ParseInventory(src []byte) (*Inventory, error) {
-	var inv Inventory
+	var wire struct {
+		Devices []struct {
+			Device
+			// A hand-written inventory need not say that a device is in use; the API always does.
+			Authorized *bool `json:"authorized"`
+		} `json:"devices"`
+		Users []User `json:"users"`
+	}
 	dec := json.NewDecoder(bytes.NewReader(src))
-	if err := dec.Decode(&inv); err != nil {
+	if err := dec.Decode(&wire); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
@@ -67,15 +75,20 @@ func ParseInventory(src []byte) (*Inventory, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("inventory: more than one JSON value")
 	}
-	if inv.Devices == nil {
+	if wire.Devices == nil {
 		return nil, errors.New(`inventory: no "devices": want {"devices":[…],"users":[…]} as in the API's answers`)
+	}
+	inv := &Inventory{Devices: make([]Device, len(wire.Devices)), Users: wire.Users}
+	for i := range wire.Devices {
+		inv.Devices[i] = wire.Devices[i].Device
+		inv.Devices[i].Authorized = wire.Devices[i].Authorized == nil || *wire.Devices[i].Authorized
 	}
 	for i := range inv.Devices {
 		if err := inv.Devices[i].validate(); err != nil {
 			return nil, fmt.Errorf("inventory: devices[%d] (%q): %w", i, inv.Devices[i].Hostname, err)
 		}
 	}
-	return &inv, nil
+	return inv, nil
 }
 
 func (d *Device) validate() error {

@@ -422,6 +422,7 @@ func (d *decoder) policy(root *hujson.Value) *Policy {
 		"hosts": func(v *hujson.Value, path string) {
 			d.members(v, path, false, func(n String, v *hujson.Value) {
 				if s, ok := d.str(v, n.Path); ok {
+					s.Node = d.node(v, n.Path) // of a null too
 					p.Hosts = append(p.Hosts, Host{n, s})
 				}
 			})
