@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/ephemeral"
 	"github.com/hashicorp/terraform-plugin-framework/function"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
@@ -24,7 +25,10 @@ type tailmesh struct {
 	version string
 }
 
-var _ provider.ProviderWithFunctions = (*tailmesh)(nil)
+var (
+	_ provider.ProviderWithFunctions          = (*tailmesh)(nil)
+	_ provider.ProviderWithEphemeralResources = (*tailmesh)(nil)
+)
 
 func (p *tailmesh) Metadata(_ context.Context, _ provider.MetadataRequest, resp *provider.MetadataResponse) {
 	resp.TypeName = "tailmesh"
@@ -34,12 +38,17 @@ func (p *tailmesh) Metadata(_ context.Context, _ provider.MetadataRequest, resp 
 func (p *tailmesh) Resources(context.Context) []func() resource.Resource {
 	return []func() resource.Resource{
 		newPolicyResource,
+		newDeviceAuthorization,
+		newDeviceRoutes,
+		newDeviceTags,
 	}
 }
 
 func (p *tailmesh) DataSources(context.Context) []func() datasource.DataSource {
 	return []func() datasource.DataSource{
+		newDevicesDataSource,
 		newMeshDataSource,
+		newPolicyCheckDataSource,
 	}
 }
 
@@ -50,5 +59,11 @@ func (p *tailmesh) Functions(context.Context) []func() function.Function {
 		newPolicyMerge,
 		newPolicyTests,
 		newNodeConfigDecode,
+	}
+}
+
+func (p *tailmesh) EphemeralResources(context.Context) []func() ephemeral.EphemeralResource {
+	return []func() ephemeral.EphemeralResource{
+		newAuthKey,
 	}
 }

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -54,15 +55,25 @@ func (s *session) inventory(ctx context.Context, text types.String) (inv *policy
 	if !text.IsNull() {
 		return inventoryOf(text)
 	}
-	api := s.need(&diags, "read the tailnet's devices")
-	if api == nil {
+	api, err := s.api()
+	if err != nil {
+		diags.AddError("cannot read the tailnet's devices", sentence(err.Error())+" Or give an inventory.")
 		return nil, diags
 	}
-	inv, err := api.Inventory(ctx)
+	inv, err = api.Inventory(ctx)
 	if err != nil {
 		diags.Append(apiError(err, ""))
 	}
 	return inv, diags
+}
+
+// inventoryText is the inventory in the form in which attributes take it.
+func inventoryText(inv *policy.Inventory) string {
+	text, err := json.Marshal(inv)
+	if err != nil {
+		return "" // cannot be: it holds strings and booleans
+	}
+	return string(text)
 }
 
 // apiError reports a failed call, with what the service found and what to do about it.

@@ -1,0 +1,255 @@
+package provider
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-testing/echoprovider"
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+	"github.com/hashicorp/terraform-plugin-testing/statecheck"
+	"github.com/hashicorp/terraform-plugin-testing/terraform"
+	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
+	"github.com/hashicorp/terraform-plugin-testing/tfversion"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/controlsim"
+)
+
+// device finds a device of the simulator by its host name.
+func (n *tailnet) device(t *testing.T, host string) controlsim.Device {
+	t.Helper()
+	for _, d := range n.Devices() {
+		if d.Hostname == host {
+			return d
+		}
+	}
+	t.Fatalf("no device %q", host)
+	return controlsim.Device{}
+}
+
+func emptySecondPlan(config string) resource.TestStep {
+	return resource.TestStep{
+		Config:           config,
+		ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}},
+	}
+}
+
+func TestDeviceTags(t *testing.T) {
+	needTofu(t)
+	tailnet := newTailnet(t, controlsim.Options{Policy: `{"tagOwners": {"tag:node": [], "tag:gateway": []}}`})
+	ams1 := tailnet.device(t, "ams1")
+	config := func(tags string) string {
+		return tailnet.config(fmt.Sprintf("resource \"tailmesh_device_tags\" \"this\" {\n  device_id = %q\n  tags = [%s]\n}\n", ams1.NodeID, tags))
+	}
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories(),
+		Steps: []resource.TestStep{
+			{Config: config(`"node"`), ExpectError: says(`want the form "tag:node"`)},
+			{Config: config(`"tag:node", "tag:gateway"`)},
+			emptySecondPlan(config(`"tag:gateway", "tag:node"`)),
+			{ResourceName: "tailmesh_device_tags.this", ImportState: true, ImportStateId: ams1.NodeID, ImportStateVerify: true},
+			{Config: config(`"tag:gateway"`)},
+			{Config: config(`"tag:nobody"`), ExpectError: says("cannot", "tag:nobody")},
+		},
+		CheckDestroy: func(*terraform.State) error {
+			if tags := tailnet.device(t, "ams1").Tags; !slices.Equal(tags, []string{"tag:gateway"}) {
+				return fmt.Errorf("tags %q, want them left as they were", tags)
+			}
+			return nil
+		},
+	})
+}
+
+func TestDeviceRoutes(t *testing.T) {
+	needTofu(t)
+	tailnet := newTailnet(t, controlsim.Options{})
+	ams1 := tailnet.device(t, "ams1")
+	enable := func(routes ...string) func() {
+		return func() {
+			if _, err := connected(t, tailnet, controlsim.DefaultAPIKey).client.SetDeviceRoutes(t.Context(), ams1.NodeID, routes); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	enabled := func(want ...string) resource.TestCheckFunc {
+		return func(*terraform.State) error {
+			if got := sorted(tailnet.device(t, "ams1").EnabledRoutes); !slices.Equal(got, want) {
+				return fmt.Errorf("enabled routes %q, want %q", got, want)
+			}
+			return nil
+		}
+	}
+	config := func(routes string) string {
+		return tailnet.config(fmt.Sprintf("resource \"tailmesh_device_routes\" \"this\" {\n  device_id = %q\n  routes = [%s]\n}\n", ams1.NodeID, routes))
+	}
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories(),
+		Steps: []resource.TestStep{
+			{Config: config(`"10.7.0.1/16"`), ExpectError: says("write 10.7.0.0/16")},
+			{PreConfig: enable("192.168.1.0/24"), Config: config(`"10.7.0.0/16"`), Check: enabled("10.7.0.0/16", "192.168.1.0/24")},
+			emptySecondPlan(config(`"10.7.0.0/16"`)),
+			{Config: config(`"10.8.0.0/16", "10.9.0.0/16"`), Check: enabled("10.8.0.0/16", "10.9.0.0/16", "192.168.1.0/24")},
+			{ // somebody disables one
+				PreConfig: enable("10.8.0.0/16", "192.168.1.0/24"), Config: config(`"10.8.0.0/16", "10.9.0.0/16"`),
+				Check: enabled("10.8.0.0/16", "10.9.0.0/16", "192.168.1.0/24"),
+			},
+			{ResourceName: "tailmesh_device_routes.this", ImportState: true, ImportStateId: ams1.NodeID},
+		},
+		CheckDestroy: enabled("192.168.1.0/24"),
+	})
+}
+
+func TestDeviceAuthorization(t *testing.T) {
+	needTofu(t)
+	tailnet := newTailnet(t, controlsim.Options{})
+	ams1 := tailnet.device(t, "ams1")
+	config := func(authorized bool) string {
+		return tailnet.config(fmt.Sprintf("resource \"tailmesh_device_authorization\" \"this\" {\n  device_id = %q\n  authorized = %v\n}\n", ams1.NodeID, authorized))
+	}
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories(),
+		Steps: []resource.TestStep{
+			{Config: config(false)},
+			emptySecondPlan(config(false)),
+			{ResourceName: "tailmesh_device_authorization.this", ImportState: true, ImportStateId: ams1.NodeID, ImportStateVerify: true},
+			{Config: config(true)},
+			{ // the device leaves the tailnet: the plan goes on, and only what needs it fails
+				PreConfig: func() {
+					if err := connected(t, tailnet, controlsim.DefaultAPIKey).client.DeleteDevice(t.Context(), ams1.NodeID); err != nil {
+						t.Error(err)
+					}
+				},
+				Config: config(true), ExpectError: says("HTTP 404"),
+			},
+		},
+	})
+}
+
+func TestDevices(t *testing.T) {
+	needTofu(t)
+	tailnet := newTailnet(t, controlsim.Options{})
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories(),
+		Steps: []resource.TestStep{{
+			Config: tailnet.config("data \"tailmesh_devices\" \"nodes\" {\n  tags = [\"tag:node\"]\n}\n" + quickstart),
+			ConfigStateChecks: []statecheck.StateCheck{
+				statecheck.ExpectKnownValue("data.tailmesh_devices.nodes", tfjsonpath.New("devices"), knownvalue.ListSizeExact(4)),
+				statecheck.ExpectKnownValue("data.tailmesh_devices.nodes", tfjsonpath.New("devices").AtSliceIndex(0),
+					knownvalue.ObjectPartial(map[string]knownvalue.Check{
+						"name": knownvalue.StringExact("ams1"), "full_name": knownvalue.StringExact("ams1.tail1234.ts.net"),
+						"tags": knownvalue.ListExact([]knownvalue.Check{knownvalue.StringExact("tag:node")}),
+					})),
+				statecheck.ExpectKnownValue("data.tailmesh_devices.nodes", tfjsonpath.New("inventory"), knownvalue.StringFunc(func(s string) error {
+					if _, diags := inventoryOf(optional(s)); diags.HasError() || !strings.Contains(s, "laptop") {
+						return fmt.Errorf("%v of %s", diags, s)
+					}
+					return nil
+				})),
+			},
+		}},
+	})
+}
+
+func TestPolicyCheckDataSource(t *testing.T) {
+	needTofu(t)
+	tailnet := newTailnet(t, controlsim.Options{Policy: strings.Replace(meshPolicy, `, "ip-in-ip:*"`, "", 1)})
+	text := knownvalue.StringExact
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories(),
+		Steps: []resource.TestStep{
+			{ // the policy in force
+				Config: tailnet.config("data \"tailmesh_policy_check\" \"this\" {\n" + meshRequirement + "}\n"),
+				ConfigStateChecks: []statecheck.StateCheck{
+					statecheck.ExpectKnownValue("data.tailmesh_policy_check.this", tfjsonpath.New("accepted"), knownvalue.Bool(true)),
+					statecheck.ExpectKnownValue("data.tailmesh_policy_check.this", tfjsonpath.New("ok"), knownvalue.Bool(false)),
+					statecheck.ExpectKnownValue("data.tailmesh_policy_check.this", tfjsonpath.New("findings").AtSliceIndex(0),
+						knownvalue.ObjectPartial(map[string]knownvalue.Check{
+							"severity": text("error"), "code": text("requirement-unmet"), "path": text("grants[0].ip[0]"), "line": knownvalue.NotNull(),
+						})),
+					statecheck.ExpectKnownValue("data.tailmesh_policy_check.this", tfjsonpath.New("requirement_results").AtSliceIndex(0),
+						knownvalue.ObjectPartial(map[string]knownvalue.Check{
+							"verdict": text("fail"), "pairs": knownvalue.Int64Exact(12), "failed": knownvalue.Int64Exact(12),
+						})),
+					statecheck.ExpectKnownValue("data.tailmesh_policy_check.this", tfjsonpath.New("test_results").AtSliceIndex(0).AtMapKey("verdict"), text("pass")),
+				},
+			},
+			{
+				Config: tailnet.config("data \"tailmesh_policy_check\" \"this\" {\n  content = " + heredoc(meshPolicy) + meshRequirement + "}\n"),
+				ConfigStateChecks: []statecheck.StateCheck{
+					statecheck.ExpectKnownValue("data.tailmesh_policy_check.this", tfjsonpath.New("ok"), knownvalue.Bool(true)),
+					statecheck.ExpectKnownValue("data.tailmesh_policy_check.this", tfjsonpath.New("findings"), knownvalue.ListSizeExact(0)),
+				},
+			},
+			{
+				Config: tailnet.config("data \"tailmesh_policy_check\" \"this\" {\n  content = \"{\"\n}\n"),
+				ConfigStateChecks: []statecheck.StateCheck{
+					statecheck.ExpectKnownValue("data.tailmesh_policy_check.this", tfjsonpath.New("accepted"), knownvalue.Bool(false)),
+					statecheck.ExpectKnownValue("data.tailmesh_policy_check.this", tfjsonpath.New("findings"), knownvalue.ListSizeExact(1)),
+				},
+			},
+		},
+	})
+}
+
+// The key reaches what uses it, and neither plan nor state.
+func TestAuthKey(t *testing.T) {
+	needTofu(t)
+	tailnet := newTailnet(t, controlsim.Options{Policy: meshPolicy})
+	both := factories()
+	both["echo"] = echoprovider.NewProviderServer()
+	config := func(more string) string {
+		return tailnet.config(`
+ephemeral "tailmesh_auth_key" "this" {
+  tags     = ["tag:node"]
+  reusable = true
+` + more + `
+}
+provider "echo" {
+  data = ephemeral.tailmesh_auth_key.this
+}
+resource "echo" "this" {}
+`)
+	}
+	revoked := func() (n int) {
+		for _, r := range tailnet.Requests() {
+			if r.Method == http.MethodDelete && strings.Contains(r.Path, "/keys/") {
+				n++
+			}
+		}
+		return n
+	}
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: both,
+		TerraformVersionChecks:   []tfversion.TerraformVersionCheck{tfversion.SkipBelow(tfversion.Version1_10_0)},
+		Steps: []resource.TestStep{
+			{Config: config(`expiry = "91d"`), ExpectError: says("not a time that a key can live")},
+			{Config: config(`description = "` + strings.Repeat("x", 51) + `"`), ExpectError: says("description", "at most 50")},
+			{
+				Config: config(`expiry = "90m"`),
+				ConfigStateChecks: []statecheck.StateCheck{
+					statecheck.ExpectKnownValue("echo.this", tfjsonpath.New("data").AtMapKey("key"), knownvalue.StringRegexp(says("tskey-auth-"))),
+					statecheck.ExpectKnownValue("echo.this", tfjsonpath.New("data").AtMapKey("expires_at"), knownvalue.NotNull()),
+				},
+				Check: func(*terraform.State) error {
+					if n := revoked(); n > 0 {
+						return fmt.Errorf("%d keys were revoked", n)
+					}
+					return nil
+				},
+			},
+			{
+				Config: config(`revoke_on_close = true`),
+				Check: func(*terraform.State) error {
+					if revoked() == 0 {
+						return fmt.Errorf("no key was revoked")
+					}
+					return nil
+				},
+			},
+		},
+	})
+}
