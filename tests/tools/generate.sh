@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-name=registry.terraform.io/tailmesh/tailmesh
+name=registry.terraform.io/hashicorp/tailmesh # where tfplugindocs looks
 
 # The schema comes from the program that will read the docs' examples; tfplugindocs would download a Terraform.
 tofu=$(tests/tools/tofu.sh)

@@ -1,0 +1,3 @@
+output "peers" {
+  value = provider::tailmesh::node_config_decode(file("/etc/tailmesh/config.json")).peers[*].name
+}

@@ -1,0 +1,3 @@
+output "policy" {
+  value = provider::tailmesh::policy_format(jsonencode({ grants = [{ src = ["*"], dst = ["*"], ip = ["*"] }] }))
+}

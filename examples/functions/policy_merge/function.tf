@@ -1,0 +1,12 @@
+data "tailmesh_mesh" "this" {
+  name     = "futhark"
+  selector = { tags = ["tag:node"] }
+}
+
+resource "tailmesh_policy" "this" {
+  content = provider::tailmesh::policy_merge([
+    file("policy.hujson"),
+    file("team-a.hujson"),
+    data.tailmesh_mesh.this.policy_fragment,
+  ])
+}

@@ -1,0 +1,7 @@
+locals {
+  results = provider::tailmesh::policy_test(file("policy.hujson"), file("inventory.json"))
+}
+
+output "failed" {
+  value = [for r in local.results : "line ${r.line}: ${r.src} to ${r.dst}: want ${r.want}, got ${r.got}" if r.verdict == "fail"]
+}

@@ -1,0 +1,1 @@
+tofu import tailmesh_device_authorization.this n292kg92CNTRL

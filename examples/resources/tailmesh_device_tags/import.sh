@@ -1,0 +1,1 @@
+tofu import tailmesh_device_tags.this n292kg92CNTRL
