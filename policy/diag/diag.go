@@ -99,9 +99,6 @@ type Diagnostic struct {
 	Help  []Help   `json:"help,omitempty"`
 }
 
-// Error gives the one-line form without the file, so that a Diagnostic can travel as an error.
-func (d Diagnostic) Error() string { return d.Message }
-
 // List is a number of findings, in the order in which they were made until Sort.
 type List []Diagnostic
 
