@@ -187,6 +187,18 @@ func TestNearNames(t *testing.T) {
 	}
 }
 
+func TestUnknownUserIsAWarning(t *testing.T) {
+	const text = `{"acls": [{"action": "accept", "src": ["adda@example.com"], "dst": ["bob@example.com:22"]}]}`
+	r := Check("p", []byte(text), smallTailnet(), nil)
+	if !r.Accepted || len(r.Diagnostics) != 1 {
+		t.Fatalf("got %q, %+v", r.Message, r.Diagnostics)
+	}
+	d := r.Diagnostics[0]
+	if d.Severity != diag.Warning || d.Message != `src=user not found: "adda@example.com"` || len(d.Help) != 1 || d.Help[0].Message != `did you mean "ada@example.com"?` {
+		t.Errorf("got %+v", d)
+	}
+}
+
 func TestMisplacedRules(t *testing.T) {
 	const names = `"tagOwners": {"tag:web": [], "tag:db": []}, `
 	tests := []struct{ name, text, message, help, mended string }{

@@ -33,8 +33,10 @@ type Device struct {
 	AdvertisedRoutes []string `json:"advertisedRoutes"`
 	// EnabledRoutes are the approved ones. The exit routes 0.0.0.0/0 and ::/0 make the device an exit node.
 	EnabledRoutes []string `json:"enabledRoutes"`
-	OS            string   `json:"os,omitempty"`
-	ClientVersion string   `json:"clientVersion,omitempty"`
+	// BlocksIncomingConnections says that the device refuses whatever comes in, whatever the policy admits.
+	BlocksIncomingConnections bool   `json:"blocksIncomingConnections,omitempty"`
+	OS                        string `json:"os,omitempty"`
+	ClientVersion             string `json:"clientVersion,omitempty"`
 	// ClientConnectivity.Endpoints are the node's own view of its UDP addresses, "ip:port".
 	ClientConnectivity *ClientConnectivity `json:"clientConnectivity,omitempty"`
 }
@@ -141,7 +143,8 @@ type index struct {
 	byUser  map[string][]*device
 	byAddr  map[netip.Addr]*device
 	byKey   map[string]*device
-	texts   []string // the addresses of all devices, sorted as text
+	pending []*device // not authorized: in no selector and no filter
+	texts   []string  // the addresses of all devices, sorted as text
 }
 
 func newIndex(inv *Inventory) *index {
@@ -155,14 +158,18 @@ func newIndex(inv *Inventory) *index {
 	x.known = true
 	x.devices = make([]*device, 0, len(inv.Devices))
 	for i := range inv.Devices {
-		if d := &inv.Devices[i]; d.Authorized {
-			x.devices = append(x.devices, newDevice(d))
+		if d := newDevice(&inv.Devices[i]); d.Authorized {
+			x.devices = append(x.devices, d)
+		} else {
+			x.pending = append(x.pending, d)
 		}
 	}
-	slices.SortStableFunc(x.devices, func(a, b *device) int {
-		return cmp.Or(strings.Compare(a.Hostname, b.Hostname), strings.Compare(a.Name, b.Name),
-			strings.Compare(a.NodeID, b.NodeID), strings.Compare(a.ID, b.ID), slices.Compare(a.ips, b.ips))
-	})
+	for _, list := range [][]*device{x.devices, x.pending} {
+		slices.SortStableFunc(list, func(a, b *device) int {
+			return cmp.Or(strings.Compare(a.Hostname, b.Hostname), strings.Compare(a.Name, b.Name),
+				strings.Compare(a.NodeID, b.NodeID), strings.Compare(a.ID, b.ID), slices.Compare(a.ips, b.ips))
+		})
+	}
 	for i := range inv.Users {
 		x.users = append(x.users, &inv.Users[i])
 		x.login[inv.Users[i].LoginName] = &inv.Users[i]
@@ -256,10 +263,13 @@ func (x *index) find(name string) *device {
 	if a, err := netip.ParseAddr(name); err == nil {
 		return x.byAddr[a]
 	}
-	for _, d := range x.devices {
-		if label, _, _ := strings.Cut(d.Name, "."); d.Name == name || label == name || d.NodeID == name || d.ID == name {
-			return d
-		}
+	if i := slices.IndexFunc(x.devices, func(d *device) bool { return d.called(name) }); i >= 0 {
+		return x.devices[i]
 	}
 	return nil
+}
+
+func (d *device) called(name string) bool {
+	label, _, _ := strings.Cut(d.Name, ".")
+	return name != "" && (d.Hostname == name || d.Name == name || label == name || d.NodeID == name || d.ID == name)
 }

@@ -294,6 +294,9 @@ func (c *Compiled) endpoints(text string) (list []endpoint, missing string, err 
 		if d := c.x.find(text); d != nil {
 			return deviceEndpoints([]*device{d}), "", nil
 		}
+		if slices.ContainsFunc(c.x.pending, func(d *device) bool { return d.called(text) }) {
+			return nil, "", fmt.Errorf("device %q is not authorized", text)
+		}
 		return nil, "", fmt.Errorf("unknown user or host: %q", text)
 	}
 	if !c.v.known(text) {

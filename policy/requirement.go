@@ -88,6 +88,7 @@ func (c *Compiled) require(req Requirement) RequirementResult {
 	if err != nil {
 		return invalid(fmt.Errorf("dst: %w", err))
 	}
+	notReady := c.notReady(&req, dst)
 	lacks := slices.Concat(missing, missing2)
 	var failed []failedParty
 	undecided, apart := false, false
@@ -146,7 +147,31 @@ func (c *Compiled) require(req Requirement) RequirementResult {
 	default:
 		res.Verdict = Pass
 	}
+	res.Diagnostics = append(res.Diagnostics, notReady...)
 	return res
+}
+
+// notReady warns of devices for which a requirement is not met whatever the policy says: those that nobody has
+// authorized yet, which are no part of the tailnet and of no pair, and destinations that refuse all that comes in.
+func (c *Compiled) notReady(req *Requirement, dst []endpoint) diag.List {
+	var notes []string
+	for _, d := range c.x.pending {
+		if slices.ContainsFunc(slices.Concat(req.Src, req.Dst), func(text string) bool {
+			return d.called(text) || slices.Contains(d.tags(), text) || d.owner != "" && d.owner == text
+		}) {
+			notes = append(notes, d.Hostname+" is not authorized: it was left out")
+		}
+	}
+	for i, e := range dst {
+		if e.dev != nil && e.dev.BlocksIncomingConnections && (i == 0 || dst[i-1].dev != e.dev) {
+			notes = append(notes, e.dev.Hostname+" blocks incoming connections: nothing reaches it, whatever the policy admits")
+		}
+	}
+	if len(notes) == 0 {
+		return nil
+	}
+	message := fmt.Sprintf("requirement %q is about devices that are not ready", req.Name)
+	return diag.List{{Severity: diag.Warning, Code: "device-not-ready", File: c.v.file, Message: message, Notes: notes}}
 }
 
 // unsure reports whether some of the failed are names without a device, of which an inventory might tell more.

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -189,6 +190,27 @@ func TestRequirementDiagnostic(t *testing.T) {
 	}
 	if got := string(Apply([]byte(text), d.Help[0].Edits)); !strings.Contains(got, `["*", "ip-in-ip:*"]`) {
 		t.Errorf("mended text:\n%s", got)
+	}
+}
+
+func TestRequirementNotReady(t *testing.T) {
+	inv := fleet("tag:node", 3)
+	inv.Devices[0].Authorized = false
+	inv.Devices[1].BlocksIncomingConnections = true
+	const text = `{"tagOwners": {"tag:node": []}, "grants": [{"src": ["tag:node"], "dst": ["tag:node"], "ip": ["4:*"]}]}`
+	r := Check("p", []byte(text), inv, []Requirement{meshRequirement()})
+	res := r.Requirements[0]
+	if res.Verdict != Pass || res.Pairs != 2 || len(res.Diagnostics) != 1 || res.Diagnostics[0].Code != "device-not-ready" {
+		t.Fatalf("got %+v", res)
+	}
+	want := []string{
+		"node0 is not authorized: it was left out", "node1 blocks incoming connections: nothing reaches it, whatever the policy admits",
+	}
+	if !slices.Equal(res.Diagnostics[0].Notes, want) {
+		t.Errorf("notes %q, want %q", res.Diagnostics[0].Notes, want)
+	}
+	if _, err := r.Compiled.Can("node0", "node1", "4", 0); err == nil || err.Error() != `src: device "node0" is not authorized` {
+		t.Errorf("error %v", err)
 	}
 }
 

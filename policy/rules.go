@@ -212,6 +212,7 @@ func (v *validator) dst(s String, sel selector, put func(string) string) {
 func (v *validator) selector(s String, sel selector, prefix string, put func(string) string) {
 	if v.known(sel.text) {
 		v.domain(s, sel)
+		v.user(s, sel, prefix, put)
 		return
 	}
 	switch sel.kind {
@@ -247,6 +248,15 @@ func (v *validator) portInGrant(d *diag.Diagnostic, s String, sel selector) {
 	}
 	d.Label = `in a grant the ports go into "ip"`
 	d.Help = []diag.Help{{Message: fmt.Sprintf("write %q here and %q into ip", host, ports)}}
+}
+
+// user warns of a login that the tailnet does not have: the rule has no effect for it, which is what a misspelling does.
+func (v *validator) user(s String, sel selector, prefix string, put func(string) string) {
+	if sel.kind != selUser || !v.x.known || len(v.x.users) == 0 || v.x.knowsUser(sel.name) {
+		return
+	}
+	d := v.report(diag.Warning, "unknown-user", s.Node, prefix+fmt.Sprintf("user not found: %q", sel.name), "not in the inventory")
+	v.suggest(d, sel.name, namesOnly(slices.Collect(maps.Keys(v.x.login))), s, put)
 }
 
 // domain checks user:*@domain, which takes only domains of the tailnet's own users.

@@ -353,6 +353,13 @@ func promisePages() []page {
 			fix: "Give --inventory, and name tags instead of synchronized groups.",
 		},
 		{
+			code: "device-not-ready", title: "a requirement about devices that no policy can help",
+			trigger: "A device that the requirement names has not been authorized, or it blocks incoming connections.",
+			why: "The first is no part of the tailnet yet and of no pair that is judged; the second refuses what the policy " +
+				"admits. The requirement can pass, and packets can be lost all the same.",
+			fix: "Authorize the device; turn off \"block incoming connections\" (tailscale set --shields-up=false) on the other.",
+		},
+		{
 			code: "invalid-requirement", title: "a requirement that no policy could meet",
 			trigger: "A requirement names a tag, group or host that the policy does not have, or two ends without a common " +
 				"address family.",
