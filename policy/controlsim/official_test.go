@@ -232,8 +232,8 @@ func TestOfficialClientKeysUsersSettings(t *testing.T) {
 	}
 
 	err := c.TailnetSettings().Update(ctx, tailscale.UpdateTailnetSettingsRequest{
-		ACLsExternallyManagedOn: tailscale.PointerTo(true),
-		ACLsExternalLink:        tailscale.PointerTo("https://git.example.com/policy"),
+		ACLsExternallyManagedOn: new(true),
+		ACLsExternalLink:        new("https://git.example.com/policy"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -245,11 +245,13 @@ func TestOfficialClientKeysUsersSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := must[*tailscale.TailnetSettings](t)(c.TailnetSettings().Get(ctx))
+	//nolint:staticcheck // the deprecated field is still sent, and must follow the new one
 	if !set.ACLsExternallyManagedOn || set.ACLsExternalLink != "https://git.example.com/policy" || !set.RegionalRoutingOn {
 		t.Errorf("settings %+v", set)
 	}
 	err = c.TailnetSettings().Update(ctx, tailscale.UpdateTailnetSettingsRequest{
-		RouteSelection: tailscale.PointerTo(tailscale.RouteSelectionMagicRoute), RegionalRoutingOn: tailscale.PointerTo(true),
+		RouteSelection:    tailscale.PointerTo(tailscale.RouteSelectionMagicRoute),
+		RegionalRoutingOn: new(true), //nolint:staticcheck // deprecated, and refused beside the new one
 	})
 	if err == nil {
 		t.Error("both route settings at once: no error")

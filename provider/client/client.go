@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -137,9 +138,7 @@ func (c *Client) request(ctx context.Context, op operation, method string, u *ur
 		if err != nil {
 			return err
 		}
-		for k, v := range header {
-			req.Header[k] = v
-		}
+		maps.Copy(req.Header, header)
 		req.Header.Set("User-Agent", c.agent)
 		res, err = c.http.Do(req)
 		if err != nil {

@@ -346,7 +346,7 @@ func TestRetriesEnd(t *testing.T) {
 			t.Errorf("%d attempts, want 3", n)
 		}
 		sim.ClearRequests()
-		connect(t, sim, client.Config{MaxRetries: -1}).GetPolicy(t.Context())
+		_, _ = connect(t, sim, client.Config{MaxRetries: -1}).GetPolicy(t.Context())
 		if n := len(sim.Requests()); n != 1 {
 			t.Errorf("%d attempts without retries", n)
 		}
