@@ -2,16 +2,15 @@ package lab
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"reflect"
-	"strings"
 	"time"
 
 	"tailscale.com/tailcfg"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/tests/lab/wire"
 )
 
 // Inventory returns the tailnet's devices as the API's device list gives them.
@@ -45,7 +44,7 @@ func (l *Lab) SetPolicy(ctx context.Context, name string, src []byte) error {
 		if err != nil {
 			return fmt.Errorf("%s: filter of %s: %w", name, n.Name, err)
 		}
-		if filters[n.Addr(4)], err = Decode(rules); err != nil {
+		if filters[n.Addr(4)], err = wire.Decode(rules); err != nil {
 			return fmt.Errorf("%s: filter of %s: %w", name, n.Name, err)
 		}
 	}
@@ -62,20 +61,4 @@ func (l *Lab) SetPolicy(ctx context.Context, name string, src []byte) error {
 		}
 	}
 	return nil
-}
-
-// Decode turns rules into the type that nodes decode them into, by way of JSON as on the wire. A key that the type does
-// not have is an error.
-func Decode(rules []policy.FilterRule) ([]tailcfg.FilterRule, error) {
-	text, err := json.Marshal(rules)
-	if err != nil {
-		return nil, err
-	}
-	var out []tailcfg.FilterRule
-	dec := json.NewDecoder(strings.NewReader(string(text)))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&out); err != nil {
-		return nil, err
-	}
-	return out, nil
 }
