@@ -1,3 +1,3 @@
 output "peers" {
-  value = provider::tailmesh::node_config_decode(file("/etc/tailmesh/config.json")).peers[*].name
+  value = provider::tailmesh::node_config_decode(file("${path.module}/ams1.json")).peers[*].name
 }

@@ -5,8 +5,8 @@ data "tailmesh_mesh" "this" {
 
 resource "tailmesh_policy" "this" {
   content = provider::tailmesh::policy_merge([
-    file("policy.hujson"),
-    file("team-a.hujson"),
+    file("${path.module}/policy.hujson"),
+    file("${path.module}/team-a.hujson"),
     data.tailmesh_mesh.this.policy_fragment,
   ])
 }

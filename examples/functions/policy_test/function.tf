@@ -1,5 +1,5 @@
 locals {
-  results = provider::tailmesh::policy_test(file("policy.hujson"), file("inventory.json"))
+  results = provider::tailmesh::policy_test(file("${path.module}/policy.hujson"), file("${path.module}/inventory.json"))
 }
 
 output "failed" {

@@ -1,9 +1,9 @@
-data "tailmesh_devices" "nodes" {
-  tags = ["tag:node"]
+data "tailmesh_mesh" "this" {
+  name     = "futhark"
+  selector = { tags = ["tag:node"] }
 }
 
-resource "tailmesh_device_authorization" "nodes" {
-  for_each   = { for d in data.tailmesh_devices.nodes.devices : d.name => d.id }
-  device_id  = each.value
+resource "tailmesh_device_authorization" "ams1" {
+  device_id  = data.tailmesh_mesh.this.nodes["ams1"].id
   authorized = true
 }
