@@ -272,10 +272,10 @@ func (d *meshDataSource) Read(ctx context.Context, req datasource.ReadRequest, r
 		if nested {
 			detail = p.Attribute + ": " + p.Message + "."
 		}
-		switch {
-		case p.Severity == policydiag.Note:
+		switch p.Severity {
+		case policydiag.Note:
 			m.Notes = append(m.Notes, p.Message)
-		case p.Severity == policydiag.Warning:
+		case policydiag.Warning:
 			resp.Diagnostics.AddAttributeWarning(at, fmt.Sprintf("mesh %q", spec.Name), detail)
 		default:
 			resp.Diagnostics.AddAttributeError(at, fmt.Sprintf("mesh %q cannot be worked out", spec.Name), detail)

@@ -19,15 +19,15 @@ import (
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/controlsim"
 )
 
-// device finds a device of the simulator by its host name.
-func (n *tailnet) device(t *testing.T, host string) controlsim.Device {
+// ams1 is a device of the simulator's own tailnet.
+func (n *tailnet) ams1(t *testing.T) controlsim.Device {
 	t.Helper()
 	for _, d := range n.Devices() {
-		if d.Hostname == host {
+		if d.Hostname == "ams1" {
 			return d
 		}
 	}
-	t.Fatalf("no device %q", host)
+	t.Fatal("no device ams1")
 	return controlsim.Device{}
 }
 
@@ -41,7 +41,7 @@ func emptySecondPlan(config string) resource.TestStep {
 func TestDeviceTags(t *testing.T) {
 	needTofu(t)
 	tailnet := newTailnet(t, controlsim.Options{Policy: `{"tagOwners": {"tag:node": [], "tag:gateway": []}}`})
-	ams1 := tailnet.device(t, "ams1")
+	ams1 := tailnet.ams1(t)
 	config := func(tags string) string {
 		return tailnet.config(fmt.Sprintf("resource \"tailmesh_device_tags\" \"this\" {\n  device_id = %q\n  tags = [%s]\n}\n", ams1.NodeID, tags))
 	}
@@ -56,7 +56,7 @@ func TestDeviceTags(t *testing.T) {
 			{Config: config(`"tag:nobody"`), ExpectError: says("cannot", "tag:nobody")},
 		},
 		CheckDestroy: func(*terraform.State) error {
-			if tags := tailnet.device(t, "ams1").Tags; !slices.Equal(tags, []string{"tag:gateway"}) {
+			if tags := tailnet.ams1(t).Tags; !slices.Equal(tags, []string{"tag:gateway"}) {
 				return fmt.Errorf("tags %q, want them left as they were", tags)
 			}
 			return nil
@@ -67,7 +67,7 @@ func TestDeviceTags(t *testing.T) {
 func TestDeviceRoutes(t *testing.T) {
 	needTofu(t)
 	tailnet := newTailnet(t, controlsim.Options{})
-	ams1 := tailnet.device(t, "ams1")
+	ams1 := tailnet.ams1(t)
 	enable := func(routes ...string) func() {
 		return func() {
 			if _, err := connected(t, tailnet, controlsim.DefaultAPIKey).client.SetDeviceRoutes(t.Context(), ams1.NodeID, routes); err != nil {
@@ -77,7 +77,7 @@ func TestDeviceRoutes(t *testing.T) {
 	}
 	enabled := func(want ...string) resource.TestCheckFunc {
 		return func(*terraform.State) error {
-			if got := sorted(tailnet.device(t, "ams1").EnabledRoutes); !slices.Equal(got, want) {
+			if got := sorted(tailnet.ams1(t).EnabledRoutes); !slices.Equal(got, want) {
 				return fmt.Errorf("enabled routes %q, want %q", got, want)
 			}
 			return nil
@@ -106,7 +106,7 @@ func TestDeviceRoutes(t *testing.T) {
 func TestDeviceAuthorization(t *testing.T) {
 	needTofu(t)
 	tailnet := newTailnet(t, controlsim.Options{})
-	ams1 := tailnet.device(t, "ams1")
+	ams1 := tailnet.ams1(t)
 	config := func(authorized bool) string {
 		return tailnet.config(fmt.Sprintf("resource \"tailmesh_device_authorization\" \"this\" {\n  device_id = %q\n  authorized = %v\n}\n", ams1.NodeID, authorized))
 	}

@@ -367,11 +367,13 @@ func TestPolicyAPIInTrouble(t *testing.T) {
 		words []string
 	}{
 		{
-			"down", controlsim.Fault{Kind: controlsim.StatusFault, Status: http.StatusBadGateway, Times: -1},
+			"down",
+			controlsim.Fault{Kind: controlsim.StatusFault, Status: http.StatusBadGateway, Times: -1},
 			[]string{"cannot", "502"},
 		},
 		{
-			"key expired", controlsim.Fault{Kind: controlsim.StatusFault, Status: http.StatusUnauthorized, Times: -1},
+			"key expired",
+			controlsim.Fault{Kind: controlsim.StatusFault, Status: http.StatusUnauthorized, Times: -1},
 			[]string{"HTTP 401", "The API key was refused"},
 		},
 	} {

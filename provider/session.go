@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -145,7 +146,7 @@ func (h tfLog) Handle(ctx context.Context, r slog.Record) error {
 }
 
 func (h tfLog) WithAttrs(attrs []slog.Attr) slog.Handler {
-	h.attrs = append(h.attrs[:len(h.attrs):len(h.attrs)], attrs...)
+	h.attrs = append(slices.Clip(h.attrs), attrs...)
 	return h
 }
 

@@ -26,19 +26,23 @@ func TestMerge(t *testing.T) {
 		{"none", nil, "{}\n"},
 		{"empty", []string{"{}", "{}"}, "{}\n"},
 		{
-			"lists end to end", []string{`{"grants": [{"a": 1}]}`, `{"grants": [{"b": 2}], "tests": [3]}`},
+			"lists end to end",
+			[]string{`{"grants": [{"a": 1}]}`, `{"grants": [{"b": 2}], "tests": [3]}`},
 			`{"grants": [{"a": 1}, {"b": 2}], "tests": [3]}`,
 		},
 		{
-			"objects by key", []string{`{"groups": {"group:a": ["x"]}}`, `{"groups": {"group:b": ["y"]}}`},
+			"objects by key",
+			[]string{`{"groups": {"group:a": ["x"]}}`, `{"groups": {"group:b": ["y"]}}`},
 			`{"groups": {"group:a": ["x"], "group:b": ["y"]}}`,
 		},
 		{
-			"agreement", []string{`{"tagOwners": {"tag:a": ["x", "y"]}}`, `{"tagOwners": {"tag:a": ["x", /* and */ "y",],},}`},
+			"agreement",
+			[]string{`{"tagOwners": {"tag:a": ["x", "y"]}}`, `{"tagOwners": {"tag:a": ["x", /* and */ "y",],},}`},
 			`{"tagOwners": {"tag:a": ["x", "y"]}}`,
 		},
 		{
-			"objects in objects", []string{`{"autoApprovers": {"routes": {"10.0.0.0/8": ["a"]}}}`, `{"autoApprovers": {"routes": {"10.1.0.0/16": ["b"]}, "exitNode": ["c"]}}`},
+			"objects in objects",
+			[]string{`{"autoApprovers": {"routes": {"10.0.0.0/8": ["a"]}}}`, `{"autoApprovers": {"routes": {"10.1.0.0/16": ["b"]}, "exitNode": ["c"]}}`},
 			`{"autoApprovers": {"routes": {"10.0.0.0/8": ["a"], "10.1.0.0/16": ["b"]}, "exitNode": ["c"]}}`,
 		},
 		{"sections without case", []string{`{"ACLs": [1]}`, `{"acls": [2]}`}, `{"ACLs": [1, 2]}`},

@@ -18,7 +18,7 @@ data "tailmesh_mesh" "this" {
   }
 }
 
-# One document for each node, to be put at /etc/tailmesh/config.json by what sets machines up.
+# One document for each node, to be put at /etc/tailmesh/node.json by what sets machines up.
 output "node_configs" {
   value = data.tailmesh_mesh.this.node_configs
 }
