@@ -183,6 +183,9 @@ func (a *Access) Admissions(device int) []Admission {
 	return out
 }
 
+// Internet returns the public addresses that autogroup:internet stands for, sorted.
+func (a *Access) Internet() []netipx.IPRange { return a.c.r.internet.Ranges() }
+
 // Unplaced returns the admissions to destinations of which the inventory does not tell all.
 func (a *Access) Unplaced() []Admission {
 	var out []Admission
@@ -284,6 +287,7 @@ func (c *Compiled) needs(s *srcSet, d *device) []string {
 	var who []string
 	for _, r := range s.parts {
 		switch v := r.match(c, endpoint{dev: d}); {
+		case v == Pass && r.set != nil && s.posture == nil: // of the device's addresses maybe one alone
 		case v == Pass:
 			who = append(who, "")
 		case v == Undecided && (r.sel.kind != selGroup || d.owner != ""): // tagged devices are in no group

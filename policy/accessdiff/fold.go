@@ -1,0 +1,401 @@
+package accessdiff
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// maxLines is how many lines one rule may have for one effect; where its difference falls into more pieces, it gets one
+// line that spans them and says so.
+const maxLines = 4
+
+// folder turns facts into changes.
+type folder struct {
+	*comparer
+	edits  *edits
+	namers [2]*namer
+	all    target // every destination
+}
+
+func newFolder(k *comparer) *folder {
+	f := &folder{comparer: k, edits: compareItems(k.sides[0].report.Policy, k.sides[1].report.Policy)}
+	for i, s := range k.sides {
+		f.namers[i] = newNamer(k.world, s)
+	}
+	f.all = target{own: newBitset(k.size)}
+	for _, c := range k.classes {
+		for _, d := range c.devices {
+			for _, p := range k.own[d] {
+				f.all.own.add(p)
+			}
+			f.all.behind = append(f.all.behind, c.behind...)
+		}
+	}
+	return f
+}
+
+// bundle is what has one cause.
+type bundle struct {
+	lost  bool
+	needs int
+	cause int
+	kind  Kind
+}
+
+// fragment is a product: each of its sources gains or loses each of its wares at each of its destinations.
+type fragment struct {
+	srcs  []int
+	parts []part
+	wares []factKey // one of each lane and ports
+}
+
+func (f *folder) result() *Result {
+	r := &Result{Gained: []Change{}, Lost: []Change{}, Undecided: []Change{}, Edited: []Edit{}}
+	bundles := map[bundle][]factKey{}
+	var order []bundle
+	for _, key := range f.keys {
+		b := bundle{key.lost, key.needs, key.cause, f.lanes[key.lane].kind}
+		if bundles[b] == nil {
+			order = append(order, b)
+		}
+		bundles[b] = append(bundles[b], key)
+	}
+	for _, b := range order {
+		for _, c := range f.changes(b, bundles[b]) {
+			switch {
+			case b.needs != 0:
+				r.Undecided = append(r.Undecided, c)
+			case b.lost:
+				r.Lost = append(r.Lost, c)
+			default:
+				r.Gained = append(r.Gained, c)
+			}
+		}
+	}
+	for _, l := range [][]Change{r.Gained, r.Lost, r.Undecided} {
+		f.sort(l)
+	}
+	r.Edited = append(r.Edited, f.unused()...)
+	r.Named = f.named()
+	return r
+}
+
+// sort orders changes by kind, by the place of the rule and by names.
+func (f *folder) sort(l []Change) {
+	kinds := []Kind{Network, SSH, Capability, Attribute, Route}
+	slices.SortStableFunc(l, func(a, b Change) int {
+		return cmp.Or(cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)), strings.Compare(a.Effect, b.Effect),
+			cmp.Compare(a.Cause.Range.Start.Offset, b.Cause.Range.Start.Offset), strings.Compare(a.Cause.Rule, b.Cause.Rule),
+			cmp.Compare(b.Pairs, a.Pairs), strings.Compare(a.String(), b.String()))
+	})
+}
+
+// changes folds the facts of one cause.
+func (f *folder) changes(b bundle, keys []factKey) []Change {
+	frags := f.fragments(keys)
+	// A rule that lets anything through lets pings through, which often is nothing new: that alone makes no line.
+	var pings, rest []fragment
+	for _, fr := range frags {
+		if len(fr.wares) == 1 && f.lanes[fr.wares[0].lane] == (lane{Network, laneICMP, ""}) {
+			pings = append(pings, fr)
+		} else {
+			rest = append(rest, fr)
+		}
+	}
+	if len(rest) == 0 {
+		pings, rest = nil, pings
+	}
+	partial := false
+	if len(rest) > maxLines {
+		rest, partial = []fragment{hull(rest)}, true
+	}
+	var out []Change
+	for i, fr := range rest {
+		c := f.change(b, fr)
+		c.Partial = partial
+		if i == 0 && len(pings) > 0 {
+			c.Items = append(c.Items, Item{Name: laneICMP, Detail: "in part"})
+			for _, p := range pings {
+				c.parts = append(c.parts, p.parts...)
+			}
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// hull is the smallest product that holds several.
+func hull(frags []fragment) fragment {
+	var out fragment
+	for _, fr := range frags {
+		out.srcs = append(out.srcs, fr.srcs...)
+		out.parts = append(out.parts, fr.parts...)
+		out.wares = append(out.wares, fr.wares...)
+	}
+	return out
+}
+
+// fragments joins facts that differ in one respect alone: first in the destination, then in what passes, then in the
+// source.
+func (f *folder) fragments(keys []factKey) []fragment {
+	type place struct {
+		src int
+		dst string
+	}
+	byPlace := map[place][]factKey{}
+	var places []place
+	for _, key := range keys {
+		p := place{key.src, placesOf(f.facts[key])}
+		if byPlace[p] == nil {
+			places = append(places, p)
+		}
+		byPlace[p] = append(byPlace[p], key)
+	}
+	type load struct{ dst, wares string }
+	byLoad := map[load]*fragment{}
+	var loads []load
+	for _, p := range places {
+		list := byPlace[p]
+		slices.SortFunc(list, func(a, b factKey) int { return cmp.Or(a.lane-b.lane, a.ports-b.ports) })
+		var wares strings.Builder
+		for _, key := range list {
+			fmt.Fprint(&wares, key.lane, ":", key.ports, " ")
+		}
+		l := load{p.dst, wares.String()}
+		if p.src == ownDevices {
+			l.dst = "own " + l.dst
+		}
+		fr := byLoad[l]
+		if fr == nil {
+			fr = &fragment{wares: list}
+			byLoad[l] = fr
+			loads = append(loads, l)
+		}
+		fr.srcs = append(fr.srcs, p.src)
+		for _, key := range list {
+			for _, fact := range f.facts[key] {
+				fr.parts = append(fr.parts, part{key, fact})
+			}
+		}
+	}
+	out := make([]fragment, len(loads))
+	for i, l := range loads {
+		out[i] = *byLoad[l]
+	}
+	return out
+}
+
+func placesOf(facts []fact) string {
+	var b strings.Builder
+	for _, t := range facts {
+		fmt.Fprint(&b, t.class, ".", t.group, " ")
+	}
+	return b.String()
+}
+
+// change names a fragment.
+func (f *folder) change(b bundle, fr fragment) Change {
+	c := Change{Kind: b.kind, Effect: gainedText, Needs: f.needs[b.needs], Cause: f.cause(b), parts: fr.parts}
+	n := f.namers[1]
+	if b.lost {
+		c.Effect, n = lostText, f.namers[0]
+	}
+	srcNames, dstNames := ruleNames(f.causes[b.cause].side, f.causes[b.cause].path)
+	src := newBitset(f.size)
+	dst := target{own: newBitset(f.size)}
+	var unplaced []string
+	byClass := map[int]bitset{} // sources of each class
+	var classes []int
+	seen := map[[2]int]bool{}
+	for _, p := range fr.parts {
+		set := f.sets.sets[p.fact.src]
+		src.or(set)
+		cl := f.classes[p.fact.class]
+		gr := cl.groups[p.fact.group]
+		if cl.selector != "" && !slices.Contains(unplaced, cl.selector) {
+			unplaced = append(unplaced, cl.selector)
+		}
+		if byClass[p.fact.class] == nil {
+			byClass[p.fact.class] = newBitset(f.size)
+			classes = append(classes, p.fact.class)
+		}
+		seenSet := set.clone()
+		seenSet.and(gr.mask)
+		byClass[p.fact.class].or(seenSet)
+		if at := [2]int{p.fact.class, p.fact.group}; !seen[at] {
+			seen[at] = true
+			f.aim(&dst, cl, gr)
+		}
+	}
+	if b.kind != Attribute && b.kind != Route {
+		c.Src = n.party(src, srcNames)
+	}
+	switch {
+	case len(unplaced) > 0:
+		c.Dst = Party{Names: unplaced}
+	case slices.Contains(fr.srcs, ownDevices):
+		c.Dst = Party{Names: []string{autogroupSelf}, Devices: len(f.devicesIn(dst.own))}
+	default:
+		c.Dst = n.destination(dst, f.all, dstNames)
+	}
+	for _, ci := range classes {
+		c.Pairs += f.pairs(f.classes[ci], byClass[ci])
+	}
+	c.Items = f.items(b.kind, fr.wares)
+	return c
+}
+
+// aim adds a group of a class to a target.
+func (f *folder) aim(t *target, c *class, gr *group) {
+	for _, d := range c.devices {
+		for _, i := range gr.own {
+			t.own.add(f.own[d][i])
+		}
+		for _, i := range gr.behind {
+			t.behind = append(t.behind, c.behind[i])
+		}
+	}
+}
+
+// pairs counts the pairs of devices, a device with itself left out.
+func (f *folder) pairs(c *class, src bitset) int {
+	if src.has(f.nobody) {
+		return len(c.devices)
+	}
+	from := f.devicesIn(src)
+	n := len(from) * len(c.devices)
+	for _, d := range from {
+		if _, both := slices.BinarySearch(c.devices, d); both {
+			n--
+		}
+	}
+	return n
+}
+
+// items words what passes: of each lane all ports, and of accounts and routes not those that others include.
+func (f *folder) items(kind Kind, wares []factKey) []Item {
+	ports := map[lane][]span{}
+	var lanes []lane
+	for _, w := range wares {
+		l := f.lanes[w.lane]
+		if ports[l] == nil {
+			lanes = append(lanes, l)
+		}
+		ports[l] = append(ports[l], f.ports[w.ports]...)
+	}
+	slices.SortFunc(lanes, func(a, b lane) int {
+		if a.name != b.name && (a.name == laneICMP || b.name == laneICMP) && kind == Network {
+			if a.name == laneICMP {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.detail, b.detail))
+	})
+	var out []Item
+	for _, l := range lanes {
+		switch {
+		case kind == Network:
+			out = append(out, Item{l.name, portsText(joined(ports[l]))})
+		case kind == SSH && l.name != "root" && l.name != laneNonroot && ports[lane{SSH, laneNonroot, l.detail}] != nil:
+		case kind == Route && slices.ContainsFunc(lanes, func(o lane) bool { return o != l && slices.Contains(f.routesWithin(o.name), l.name) }):
+		default:
+			out = append(out, Item{l.name, l.detail})
+		}
+	}
+	return out
+}
+
+// portsText writes ports as a policy does, "" for what has none.
+func portsText(ports []span) string {
+	var out []string
+	for _, p := range ports {
+		switch {
+		case p.last == 0:
+			return ""
+		case p.first == 1 && p.last == 65535:
+			return "*"
+		case p.first == p.last:
+			out = append(out, fmt.Sprint(p.first))
+		default:
+			out = append(out, fmt.Sprintf("%d-%d", p.first, p.last))
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// named reports whether any rule names somebody.
+func (f *folder) named() bool {
+	if len(f.devices) == 0 {
+		return false
+	}
+	for _, s := range f.sides {
+		p := s.report.Policy
+		if p.ACLs == nil && p.Grants == nil || s.nobody() {
+			return true
+		}
+		for i := range p.Grants {
+			if s.knows(f.world, p.Grants[i].Src.Values()) || s.knows(f.world, p.Grants[i].Dst.Values()) {
+				return true
+			}
+		}
+		for i := range p.ACLs {
+			if s.knows(f.world, p.ACLs[i].Src.Values()) || s.knows(f.world, hosts(p.ACLs[i].Dst)) {
+				return true
+			}
+		}
+		for i := range p.SSH {
+			if s.knows(f.world, trimmed(p.SSH[i].Src)) || s.knows(f.world, trimmed(p.SSH[i].Dst)) {
+				return true
+			}
+		}
+		for i := range p.NodeAttrs {
+			if s.knows(f.world, p.NodeAttrs[i].Target.Values()) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// nobody reports whether the policy has no rules that could name anybody.
+func (s *side) nobody() bool {
+	p := s.report.Policy
+	return len(p.ACLs)+len(p.Grants)+len(p.SSH)+len(p.NodeAttrs) == 0
+}
+
+// knows reports whether one of the selectors stands for a device.
+func (s *side) knows(w *world, selectors []string) bool {
+	for _, sel := range selectors {
+		switch sel {
+		case "*", autogroupSelf, "autogroup:internet":
+			return true
+		}
+		src := s.access.Select(sel)
+		if len(src.Unknown) > 0 {
+			return true
+		}
+		for _, t := range src.IPs {
+			if _, own := w.byText[t]; own || t == "*" {
+				return true
+			}
+			for _, r := range w.parse(t) {
+				for _, a := range w.addrs {
+					if r.Contains(a) {
+						return true
+					}
+				}
+				for i := range w.devices {
+					for _, b := range w.devices[i].Forwards {
+						if b.Overlaps(r) {
+							return true
+						}
+					}
+				}
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,632 @@
+package accessdiff
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+)
+
+// lane is one kind of access that a rule gives or does not give, such as tcp, a capability or ssh as root. Those with
+// ports are given port by port, the others as a whole.
+type lane struct {
+	kind   Kind
+	name   string
+	detail string
+}
+
+// Lane names of network access that are not protocols of one number.
+const (
+	laneICMP    = "icmp" // pings, of either family: they pass wherever anything does
+	laneNonroot = "autogroup:nonroot"
+)
+
+// span is a range of ports, both included; 0 to 0 for what has no ports.
+type span struct{ first, last int }
+
+func noPorts() []span { return []span{{}} }
+
+// ware is what a rule lets through in one lane.
+type ware struct {
+	lane  int
+	ports []span // sorted, apart
+}
+
+// source is whom a rule names, as points.
+type source struct {
+	id      int // equal for equal content
+	sure    bitset
+	unknown []unknown
+}
+
+// unknown is a set of points that are sources if a condition holds.
+type unknown struct {
+	needs int
+	set   bitset
+}
+
+// piece is what one rule lets through from one set of sources, wherever it lands.
+type piece struct {
+	cause int
+	src   *source
+	wares []ware
+	goods int // equal for equal wares
+	dst   string
+	self  bool
+}
+
+// landing is a piece on a device.
+type landing struct {
+	piece int
+	all   bool
+	own   bool
+	ips   []string
+}
+
+// side is one of the two policies.
+type side struct {
+	name   string
+	report *policy.Report
+	access *policy.Access
+
+	pieces   []*piece
+	byKey    map[pieceKey]int
+	landings [][]landing // by device
+	unplaced map[string][]landing
+	needs    map[string]string // what is not known of an unplaced destination
+}
+
+type pieceKey struct {
+	id, part int
+	src      *policy.Sources
+}
+
+// cause is a rule of one side.
+type cause struct {
+	side *side
+	path string
+	node policy.Node
+}
+
+// gatherer brings both policies to one numbering.
+type gatherer struct {
+	*world
+	lanes   []lane
+	laneIDs map[lane]int
+	goods   map[string]int
+	needs   []string // 0 is nothing
+	needIDs map[string]int
+	sets    *setTable
+	sources map[*policy.Sources]*source
+	srcIDs  map[string]int
+	causes  []cause
+	causeID map[causeKey]int
+	pending []func() // what awaits the points
+	texts   map[string]bool
+	logins  []string // accounts that ssh rules name, root and nonroot apart
+	routes  []string // what approvers approve
+}
+
+type causeKey struct {
+	side *side
+	path string
+}
+
+func gather(w *world, sides ...*side) *gatherer {
+	g := &gatherer{
+		world: w, laneIDs: map[lane]int{}, goods: map[string]int{}, needs: []string{""}, needIDs: map[string]int{"": 0},
+		sets: newSetTable(), sources: map[*policy.Sources]*source{}, srcIDs: map[string]int{}, causeID: map[causeKey]int{},
+		texts: map[string]bool{},
+	}
+	for _, s := range sides {
+		g.names(s)
+	}
+	for _, s := range sides {
+		s.byKey, s.unplaced, s.needs = map[pieceKey]int{}, map[string][]landing{}, map[string]string{}
+		s.landings = make([][]landing, len(w.devices))
+		g.rules(s)
+		g.ssh(s)
+		g.attrs(s)
+		g.approvers(s)
+	}
+	w.cut(g.texts)
+	for _, f := range g.pending {
+		f()
+	}
+	return g
+}
+
+// names collects what lanes stand for one account or route each.
+func (g *gatherer) names(s *side) {
+	p := s.report.Policy
+	for _, r := range p.SSH {
+		for _, u := range trimmed(r.Users) {
+			if u != "root" && u != laneNonroot && !slices.Contains(g.logins, u) {
+				g.logins = append(g.logins, u)
+			}
+		}
+	}
+	for _, a := range p.AutoApprovers.Routes {
+		if !slices.Contains(g.routes, a.Name.Value) {
+			g.routes = append(g.routes, a.Name.Value)
+		}
+	}
+	slices.Sort(g.logins)
+	slices.Sort(g.routes)
+}
+
+func (g *gatherer) lane(kind Kind, name, detail string) int {
+	l := lane{kind, name, detail}
+	id, ok := g.laneIDs[l]
+	if !ok {
+		id = len(g.lanes)
+		g.laneIDs[l] = id
+		g.lanes = append(g.lanes, l)
+	}
+	return id
+}
+
+func (g *gatherer) cause(s *side, n policy.Node) int {
+	k := causeKey{s, n.Path}
+	id, ok := g.causeID[k]
+	if !ok {
+		id = len(g.causes)
+		g.causeID[k] = id
+		g.causes = append(g.causes, cause{s, n.Path, n})
+	}
+	return id
+}
+
+// source notes sources whose points will be known later.
+func (g *gatherer) source(src *policy.Sources, only func(device int) bool) *source {
+	if only == nil {
+		if got := g.sources[src]; got != nil {
+			return got
+		}
+	}
+	for _, t := range src.IPs {
+		g.texts[t] = true
+	}
+	out := &source{}
+	if only == nil {
+		g.sources[src] = out
+	}
+	g.pending = append(g.pending, func() {
+		points := func(texts []string) bitset {
+			b := newBitset(g.size)
+			g.points(b, texts)
+			if only != nil {
+				keep := newBitset(g.size)
+				b.all(func(p int) {
+					if p < len(g.deviceN) && only(g.deviceN[p]) {
+						keep.add(p)
+					}
+				})
+				return keep
+			}
+			return b
+		}
+		out.sure = points(src.IPs)
+		for _, u := range src.Unknown {
+			out.unknown = append(out.unknown, unknown{g.need(u.Needs), points(u.IPs)})
+		}
+		g.number(out)
+	})
+	return out
+}
+
+func (g *gatherer) need(text string) int {
+	id, ok := g.needIDs[text]
+	if !ok {
+		id = len(g.needs)
+		g.needIDs[text] = id
+		g.needs = append(g.needs, text)
+	}
+	return id
+}
+
+// number gives equal sources equal ids.
+func (g *gatherer) number(s *source) {
+	key := fmt.Sprint(g.sets.id(s.sure))
+	for _, u := range s.unknown {
+		key += fmt.Sprintf(" %d=%d", u.needs, g.sets.id(u.set))
+	}
+	id, ok := g.srcIDs[key]
+	if !ok {
+		id = len(g.srcIDs)
+		g.srcIDs[key] = id
+	}
+	s.id = id
+}
+
+// everyone is the source of what has none.
+func (g *gatherer) everyone() *source {
+	out := &source{}
+	g.pending = append(g.pending, func() {
+		out.sure = newBitset(g.size)
+		out.sure.add(g.nobody)
+		g.number(out)
+	})
+	return out
+}
+
+func (g *gatherer) add(s *side, p *piece) int {
+	slices.SortFunc(p.wares, func(a, b ware) int { return a.lane - b.lane })
+	key := fmt.Sprint(p.wares)
+	id, ok := g.goods[key]
+	if !ok {
+		id = len(g.goods)
+		g.goods[key] = id
+	}
+	p.goods = id
+	s.pieces = append(s.pieces, p)
+	return len(s.pieces) - 1
+}
+
+// rules takes the filters: acls, grants and their capabilities.
+func (g *gatherer) rules(s *side) {
+	land := func(a policy.Admission) (landing, bool) {
+		k := pieceKey{a.ID, a.Part, a.Sources}
+		id, ok := s.byKey[k]
+		if !ok {
+			id = g.add(s, &piece{
+				cause: g.cause(s, a.Rule), src: g.source(a.Sources, nil), wares: g.wares(a), dst: a.Dst, self: a.Self,
+			})
+			s.byKey[k] = id
+		}
+		return landing{id, a.All, a.Own, a.IPs}, len(s.pieces[id].wares) > 0
+	}
+	for n := range g.devices {
+		for _, a := range s.access.Admissions(n) {
+			if l, ok := land(a); ok {
+				s.landings[n] = append(s.landings[n], l)
+			}
+		}
+	}
+	for _, a := range s.access.Unplaced() {
+		if l, ok := land(a); ok {
+			l.own = true
+			s.unplaced[a.Dst] = append(s.unplaced[a.Dst], l)
+			s.needs[a.Dst] = a.Needs
+		}
+	}
+}
+
+// wares is what an admission lets through, in the terms of a node's own filter: a protocol without ports passes only
+// by a rule that lists it and every port, and pings wherever anything passes.
+func (g *gatherer) wares(a policy.Admission) []ware {
+	var out []ware
+	if a.Caps != nil {
+		for _, name := range slices.Sorted(maps.Keys(a.Caps)) {
+			for _, v := range capValues(a.Caps[name]) {
+				out = append(out, ware{g.lane(Capability, name, v), noPorts()})
+			}
+		}
+		return out
+	}
+	const icmp, tcp, udp, icmpv6, sctp = 1, 6, 17, 58, 132
+	protos := a.Proto
+	if protos == nil {
+		protos = []int{tcp, udp, icmp, icmpv6}
+	}
+	whole := slices.Contains(a.Ports, policy.PortRange{First: 0, Last: 65535})
+	ports := spans(a.Ports)
+	if len(a.Ports) == 0 {
+		return nil
+	}
+	for _, p := range slices.Compact(slices.Sorted(slices.Values(protos))) {
+		switch p {
+		case icmp, icmpv6:
+		case tcp, udp, sctp:
+			if len(ports) > 0 {
+				out = append(out, ware{g.lane(Network, policy.ProtocolName(p), ""), ports})
+			}
+		default:
+			if whole {
+				out = append(out, ware{g.lane(Network, policy.ProtocolName(p), ""), noPorts()})
+			}
+		}
+	}
+	return append(out, ware{g.lane(Network, laneICMP, ""), noPorts()})
+}
+
+// spans sorts and joins ranges of ports. Port 0 is no port of its own.
+func spans(ranges []policy.PortRange) []span {
+	var in []span
+	for _, r := range ranges {
+		if r.Last > 0 {
+			in = append(in, span{max(1, int(r.First)), int(r.Last)})
+		}
+	}
+	return joined(in)
+}
+
+func joined(in []span) []span {
+	slices.SortFunc(in, func(a, b span) int { return cmp.Compare(a.first, b.first) })
+	var out []span
+	for _, s := range in {
+		if n := len(out); n > 0 && s.first <= out[n-1].last+1 {
+			out[n-1].last = max(out[n-1].last, s.last)
+		} else {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func capValues(values []json.RawMessage) []string {
+	if len(values) == 0 {
+		return []string{""}
+	}
+	var out []string
+	for _, v := range values {
+		out = append(out, string(v))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// ssh takes the ssh section. An account is a lane; autogroup:nonroot is every account but root, those named included.
+// localpart:*@domain counts as an account of its own, of the users of that domain.
+func (g *gatherer) ssh(s *side) {
+	rules := s.report.Policy.SSH
+	for i := range rules {
+		r := &rules[i]
+		detail := sshDetail(r)
+		var wares []ware
+		byDomain := map[string][]ware{}
+		var domains []string
+		add := func(user string) {
+			w := ware{g.lane(SSH, user, detail), noPorts()}
+			if domain, ok := strings.CutPrefix(user, "localpart:*@"); ok && domain != "" {
+				if byDomain[domain] == nil {
+					domains = append(domains, domain)
+				}
+				byDomain[domain] = append(byDomain[domain], w)
+				return
+			}
+			wares = append(wares, w)
+		}
+		users := trimmed(r.Users)
+		nonroot := slices.Contains(users, laneNonroot)
+		if slices.Contains(users, "root") {
+			add("root")
+		}
+		if nonroot {
+			add(laneNonroot)
+		}
+		for _, u := range g.logins {
+			if nonroot || slices.Contains(users, u) {
+				add(u)
+			}
+		}
+		src := trimmed(r.Src)
+		// Each set of sources has a piece for everybody and one for the users of each domain that is named.
+		parts := func(sources *policy.Sources, dst string, self bool) []int {
+			var out []int
+			if len(wares) > 0 {
+				out = append(out, g.add(s, &piece{cause: g.cause(s, r.Node), src: g.source(sources, nil), wares: slices.Clone(wares), dst: dst, self: self}))
+			}
+			for _, d := range domains {
+				of := func(device int) bool { return domainOf(g.devices[device].Owner) == d && g.devices[device].Owner != "" }
+				out = append(out, g.add(s, &piece{cause: g.cause(s, r.Node), src: g.source(sources, of), wares: byDomain[d], dst: dst, self: self}))
+			}
+			return out
+		}
+		for _, dst := range trimmed(r.Dst) {
+			if dst == autogroupSelf {
+				byOwner := map[string][]int{}
+				for n, d := range g.devices {
+					if d.Owner == "" {
+						continue
+					}
+					if _, ok := byOwner[d.Owner]; !ok {
+						byOwner[d.Owner] = parts(s.access.OwnersSources(src, r.SrcPosture, d.Owner), autogroupSelf, true)
+					}
+					s.land(n, byOwner[d.Owner])
+				}
+				continue
+			}
+			ids := parts(s.access.Sources(src, r.SrcPosture), dst, false)
+			for _, n := range s.members(g, dst) {
+				s.land(n, ids)
+			}
+		}
+	}
+}
+
+const autogroupSelf = "autogroup:self"
+
+func (s *side) land(device int, pieces []int) {
+	for _, p := range pieces {
+		s.landings[device] = append(s.landings[device], landing{piece: p, own: true})
+	}
+}
+
+// members lists the tailnet's own devices that a selector stands for.
+func (s *side) members(g *gatherer, selector string) []int {
+	is := map[string]bool{}
+	var prefixes []string
+	for _, t := range s.access.Select(selector).IPs {
+		if _, own := g.byText[t]; own {
+			is[t] = true
+		} else {
+			prefixes = append(prefixes, t)
+		}
+	}
+	var out []int
+	for n, d := range g.devices {
+		in := selector == "*"
+		for _, a := range d.Addrs {
+			in = in || is[a.String()]
+			for _, t := range prefixes {
+				for _, r := range g.parse(t) {
+					in = in || r.Contains(a)
+				}
+			}
+		}
+		if in && !d.External {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// sshDetail is how a session is treated, "" for one that is simply accepted.
+func sshDetail(r *policy.SSH) string {
+	var out []string
+	if strings.TrimSpace(r.Action.Value) == sshCheck {
+		out = append(out, strings.TrimSpace(sshCheck+" "+r.CheckPeriod.Value))
+	}
+	list := func(name string, s policy.Strings) {
+		if len(s.Items) > 0 {
+			out = append(out, name+" "+strings.Join(slices.Sorted(slices.Values(trimmed(s))), ","))
+		}
+	}
+	list("environment", r.AcceptEnv)
+	list("recorded by", r.Recorder)
+	if r.EnforceRecorder.Value {
+		out = append(out, "recording enforced")
+	}
+	return strings.Join(out, ", ")
+}
+
+const sshCheck = "check"
+
+func (l lane) checks() bool {
+	return l.kind == SSH && (l.detail == sshCheck || strings.HasPrefix(l.detail, sshCheck+" ") || strings.HasPrefix(l.detail, sshCheck+","))
+}
+
+func trimmed(s policy.Strings) []string {
+	out := s.Values()
+	for i := range out {
+		out[i] = strings.TrimSpace(out[i])
+	}
+	return out
+}
+
+// attrs takes nodeAttrs, and the setting that is the same as an attribute on every device.
+func (g *gatherer) attrs(s *side) {
+	p := s.report.Policy
+	add := func(n policy.Node, targets []string, wares []ware) {
+		if len(wares) == 0 {
+			return
+		}
+		id := -1
+		seen := map[int]bool{}
+		for _, t := range targets {
+			for _, d := range s.members(g, t) {
+				if seen[d] {
+					continue
+				}
+				seen[d] = true
+				if id < 0 {
+					id = g.add(s, &piece{cause: g.cause(s, n), src: g.everyone(), wares: wares, dst: strings.Join(targets, "\x00")})
+				}
+				s.land(d, []int{id})
+			}
+			for _, u := range s.access.Select(t).Unknown {
+				id := g.add(s, &piece{cause: g.cause(s, n), src: g.everyone(), wares: wares, dst: t})
+				s.unplaced[t] = append(s.unplaced[t], landing{piece: id, own: true})
+				s.needs[t] = u.Needs
+			}
+		}
+	}
+	for i := range p.NodeAttrs {
+		n := &p.NodeAttrs[i]
+		var wares []ware
+		for _, a := range n.Attr.Values() {
+			wares = append(wares, ware{g.lane(Attribute, a, ""), noPorts()})
+		}
+		for _, a := range n.App {
+			for _, v := range capValues(a.Values) {
+				wares = append(wares, ware{g.lane(Attribute, a.Name.Value, v), noPorts()})
+			}
+		}
+		for _, c := range n.IPPool.Values() {
+			wares = append(wares, ware{g.lane(Attribute, "ipPool", c), noPorts()})
+		}
+		add(n.Node, n.Target.Values(), wares)
+	}
+	if p.RandomizeClientPort.Value {
+		n := p.RandomizeClientPort.Node
+		n.Path = "randomizeClientPort"
+		add(n, []string{"*"}, []ware{{g.lane(Attribute, "randomize-client-port", ""), noPorts()}})
+	}
+}
+
+// approvers takes autoApprovers: what a device may offer without review. A network stands for all inside it.
+func (g *gatherer) approvers(s *side) {
+	add := func(n policy.Node, who []string, names []string) {
+		var wares []ware
+		for _, name := range names {
+			wares = append(wares, ware{g.lane(Route, name, ""), noPorts()})
+		}
+		id := -1
+		seen := map[int]bool{}
+		for _, t := range who {
+			for _, d := range s.members(g, t) {
+				if seen[d] {
+					continue
+				}
+				seen[d] = true
+				if id < 0 {
+					id = g.add(s, &piece{cause: g.cause(s, n), src: g.everyone(), wares: wares, dst: strings.Join(who, "\x00")})
+				}
+				s.land(d, []int{id})
+			}
+			for _, u := range s.access.Select(t).Unknown {
+				id := g.add(s, &piece{cause: g.cause(s, n), src: g.everyone(), wares: wares, dst: t})
+				s.unplaced[t] = append(s.unplaced[t], landing{piece: id, own: true})
+				s.needs[t] = u.Needs
+			}
+		}
+	}
+	a := &s.report.Policy.AutoApprovers
+	for _, r := range a.Routes {
+		n := r.Name.Node
+		n.Path = keyed(routesSection, r.Name.Value)
+		add(n, r.Who.Values(), g.routesWithin(r.Name.Value))
+	}
+	for _, v := range a.Services {
+		n := v.Name.Node
+		n.Path = keyed(servicesSection, v.Name.Value)
+		add(n, v.Who.Values(), []string{v.Name.Value})
+	}
+	if len(a.ExitNode.Items) > 0 {
+		n := a.ExitNode.Node
+		n.Path = exitSection
+		add(n, a.ExitNode.Values(), []string{exitNode})
+	}
+}
+
+const exitNode = "exit node"
+
+// Paths of what approves.
+const (
+	routesSection   = "autoApprovers.routes"
+	servicesSection = "autoApprovers.services"
+	exitSection     = "autoApprovers.exitNode"
+)
+
+// routesWithin lists the approved networks of either policy that lie in one of them.
+func (g *gatherer) routesWithin(outer string) []string {
+	p, err := netip.ParsePrefix(outer)
+	if err != nil {
+		return []string{outer}
+	}
+	var out []string
+	for _, r := range g.routes {
+		if q, err := netip.ParsePrefix(r); err == nil && q.Bits() >= p.Bits() && p.Contains(q.Addr()) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func keyed(section, key string) string { return fmt.Sprintf("%s[%q]", section, key) }
