@@ -165,16 +165,25 @@ func changeElements(s *desired.Set, c desired.FirewallChange) error {
 	return nil
 }
 
-// Route implements [Interface]: the first rule that takes the packet and whose table has a route decides.
-func (f *Fake) Route(_ context.Context, p desired.Packet) (desired.Answer, error) {
+// Ways implements [Interface].
+func (f *Fake) Ways(_ context.Context, packets []desired.Packet) ([]desired.Answer, error) {
 	if f.Err != nil {
-		return desired.Answer{}, f.Err
+		return nil, f.Err
 	}
+	out := make([]desired.Answer, len(packets))
+	for i, p := range packets {
+		out[i] = f.way(p)
+	}
+	return out, nil
+}
+
+// way finds the way of a packet: the first rule that takes it and whose table has a route decides.
+func (f *Fake) way(p desired.Packet) desired.Answer {
 	for _, r := range f.Rules {
 		switch {
 		case !r.Matches(p):
 		case r.Action == desired.Unreachable:
-			return desired.Answer{Reason: "network is unreachable"}, nil
+			return desired.Answer{Reason: "network is unreachable"}
 		case r.Action == desired.Lookup:
 			best := -1
 			for i, route := range f.Routes {
@@ -183,11 +192,11 @@ func (f *Fake) Route(_ context.Context, p desired.Packet) (desired.Answer, error
 				}
 			}
 			if best >= 0 {
-				return desired.Answer{Dev: f.Routes[best].Dev, Table: r.Table}, nil
+				return desired.Answer{Dev: f.Routes[best].Dev, Table: r.Table}
 			}
 		}
 	}
-	return desired.Answer{Reason: "network is unreachable"}, nil
+	return desired.Answer{Reason: "network is unreachable"}
 }
 
 // DropFlows implements [Interface].

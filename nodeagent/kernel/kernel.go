@@ -19,8 +19,9 @@ type Interface interface {
 	// Apply makes the changes in the order that [desired.Changes] names. The firewall's part is one transaction.
 	Apply(ctx context.Context, c desired.Changes) error
 
-	// Route asks where a packet would go that comes in as p says. That it would go nowhere is an answer, not an error.
-	Route(ctx context.Context, p desired.Packet) (desired.Answer, error)
+	// Ways asks where packets would go that come in as they say, and answers each at its place. That one would go
+	// nowhere is an answer, not an error.
+	Ways(ctx context.Context, packets []desired.Packet) ([]desired.Answer, error)
 
 	// DropFlows makes the kernel forget stale connections, so that their next packet begins anew, and says how many there
 	// were.

@@ -55,58 +55,6 @@ func (Linux) Apply(_ context.Context, c desired.Changes) error {
 	return nil
 }
 
-// Route implements [Interface] by RTM_GETROUTE for a packet that comes in, which sees rules, tables, forwarding and
-// reverse path filtering, but neither the firewall nor the peer.
-func (Linux) Route(_ context.Context, p desired.Packet) (desired.Answer, error) {
-	options := &netlink.RouteGetOptions{Mark: p.Mark}
-	if p.Src.IsValid() {
-		options.SrcAddr = p.Src.AsSlice()
-	}
-	if p.Iif != "" {
-		link, err := netlink.LinkByName(p.Iif)
-		if err != nil {
-			return desired.Answer{}, fmt.Errorf("interface %q: %w", p.Iif, err)
-		}
-		options.IifIndex = link.Attrs().Index
-	}
-	routes, err := netlink.RouteGetWithOptions(p.Dst.AsSlice(), options)
-	if err != nil {
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EXDEV) {
-			return desired.Answer{Reason: "refused by reverse path filtering or a blackhole route", Filtered: true}, nil
-		}
-		if reason := noRoute(err); reason != "" {
-			return desired.Answer{Reason: reason}, nil
-		}
-		return desired.Answer{}, fmt.Errorf("ask for the route to %s: %w", p.Dst, err)
-	}
-	if len(routes) == 0 {
-		return desired.Answer{}, fmt.Errorf("ask for the route to %s: no answer", p.Dst)
-	}
-	r := routes[0]
-	switch r.Type {
-	case unix.RTN_UNREACHABLE, unix.RTN_BLACKHOLE, unix.RTN_PROHIBIT:
-		return desired.Answer{Reason: fmt.Sprintf("refused by a route of table %d", r.Table)}, nil
-	}
-	link, err := netlink.LinkByIndex(r.LinkIndex)
-	if err != nil {
-		return desired.Answer{}, fmt.Errorf("interface %d of the route to %s: %w", r.LinkIndex, p.Dst, err)
-	}
-	return desired.Answer{Dev: link.Attrs().Name, Table: uint32(r.Table)}, nil
-}
-
-// noRoute puts the kernel's refusal to route a packet into words, or returns "" for another error.
-func noRoute(err error) string {
-	switch {
-	case errors.Is(err, unix.EHOSTUNREACH):
-		return "no route to host: is forwarding off on the interface that it comes in by?"
-	case errors.Is(err, unix.ENETUNREACH):
-		return "network is unreachable"
-	case errors.Is(err, unix.EACCES):
-		return "prohibited by a rule or a route"
-	}
-	return ""
-}
-
 // complete reads a list again until nothing changed while it was read.
 func complete[T any](read func() (T, error)) (T, error) {
 	const attempts = 10

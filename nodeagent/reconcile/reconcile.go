@@ -96,17 +96,20 @@ func (n *Node) tailnet(ctx context.Context) *desired.Tailnet {
 // shadowed asks for the way of each packet without the mark, so that no rule of the agent's takes it: where the answer
 // comes from a table that a rule in front of the fixed priority looks into, the agent's rule would never be reached.
 func (p Plan) shadowed(ctx context.Context, k kernel.Interface, priority uint32) error {
-	for _, probe := range p.State.Probes {
-		if probe.Packet.Iif == "" {
+	unmarked, err := ask(ctx, k, p.State.Probes, func(probe desired.Probe) desired.Packet {
+		packet := probe.Packet
+		packet.Mark = 0
+		return packet
+	})
+	if err != nil {
+		return err
+	}
+	for i, probe := range p.State.Probes {
+		answer := unmarked[i]
+		if probe.Packet.Iif == "" || answer.Dev == desired.Interface {
 			continue
 		}
-		unmarked := probe.Packet
-		unmarked.Mark = 0
-		answer, err := k.Route(ctx, unmarked)
-		if err != nil {
-			return err
-		}
-		if by, ok := desired.Shadow(p.Facts.Rules, probe.Packet, priority, answer.Table); ok && answer.Dev != desired.Interface {
+		if by, ok := desired.Shadow(p.Facts.Rules, probe.Packet, priority, answer.Table); ok {
 			return &ShadowedError{Priority: priority, By: by, Peer: probe.Peer, Packet: probe.Packet}
 		}
 	}
@@ -115,21 +118,23 @@ func (p Plan) shadowed(ctx context.Context, k kernel.Interface, priority uint32)
 
 // Apply carries out a plan and judges what came of it.
 func (n *Node) Apply(ctx context.Context, p Plan) (Report, error) {
-	dropped := 0
+	facts, after, dropped := p.Facts, p.Before, 0
 	if !p.Changes.Empty() {
-		if err := n.Kernel.Apply(ctx, p.Changes); err != nil {
+		err := n.Kernel.Apply(ctx, p.Changes)
+		if err != nil {
 			return Report{}, err
 		}
-		var err error
 		if dropped, err = n.Kernel.DropFlows(ctx, p.State.Flows()); err != nil {
 			return Report{}, err
 		}
+		if facts, err = n.Kernel.Facts(ctx); err != nil {
+			return Report{}, fmt.Errorf("verify: %w", err)
+		}
+		if after, err = answers(ctx, n.Kernel, p.State, facts); err != nil {
+			return Report{}, fmt.Errorf("verify: %w", err)
+		}
 	}
-	facts, err := n.Kernel.Facts(ctx)
-	if err != nil {
-		return Report{}, fmt.Errorf("verify: %w", err)
-	}
-	report, err := judge(ctx, n.Kernel, p, facts)
+	report, err := judge(ctx, n.Kernel, p, facts, after)
 	if err != nil {
 		return Report{}, fmt.Errorf("verify: %w", err)
 	}
@@ -143,7 +148,7 @@ func (n *Node) Apply(ctx context.Context, p Plan) (Report, error) {
 
 // Look judges a node as the plan found it.
 func (n *Node) Look(ctx context.Context, p Plan) (Report, error) {
-	return judge(ctx, n.Kernel, p, p.Facts)
+	return judge(ctx, n.Kernel, p, p.Facts, p.Before)
 }
 
 // Cleanup takes everything of the agent's from the node and returns what that was, as commands.
@@ -159,20 +164,33 @@ func (n *Node) Cleanup(ctx context.Context) ([]string, error) {
 	return changes.Lines(), n.Kernel.Apply(ctx, changes)
 }
 
-// answers asks for the way of each probe's packet with the mark that the firewall gives it now.
+// answers asks for the way of each probe's packet with the mark that the firewall gives it now. A probe without an
+// interface to come in by gets the zero answer.
 func answers(ctx context.Context, k kernel.Interface, state desired.State, facts desired.Facts) ([]desired.Answer, error) {
-	out := make([]desired.Answer, len(state.Probes))
-	for i, probe := range state.Probes {
-		packet := probe.Packet
-		if packet.Iif == "" {
-			continue
-		}
+	return ask(ctx, k, state.Probes, func(p desired.Probe) desired.Packet {
+		packet := p.Packet
 		packet.Mark = facts.Table.MarkOf(packet, desired.Original)
-		answer, err := k.Route(ctx, packet)
-		if err != nil {
-			return nil, err
+		return packet
+	})
+}
+
+// ask asks for the way of one packet per probe. Where the packet comes in by no interface, it is not asked.
+func ask(ctx context.Context, k kernel.Interface, probes []desired.Probe, packet func(desired.Probe) desired.Packet,
+) ([]desired.Answer, error) {
+	out := make([]desired.Answer, len(probes))
+	var packets []desired.Packet
+	var places []int
+	for i, probe := range probes {
+		if p := packet(probe); p.Iif != "" {
+			packets, places = append(packets, p), append(places, i)
 		}
-		out[i] = answer
+	}
+	got, err := k.Ways(ctx, packets)
+	if err != nil {
+		return nil, err
+	}
+	for i, place := range places {
+		out[place] = got[i]
 	}
 	return out, nil
 }

@@ -56,30 +56,36 @@ func (r Report) Verdict() Verdict {
 	return OK
 }
 
-// judge asks the kernel for the way of each probe's packet, and of the reply to it, and says what that means.
-func judge(ctx context.Context, k kernel.Interface, p Plan, facts desired.Facts) (Report, error) {
-	after, err := answers(ctx, k, p.State, facts)
-	if err != nil {
-		return Report{}, err
-	}
+// judge says what the ways of the probes' packets mean, and asks for the way of the reply to each that goes right.
+func judge(ctx context.Context, k kernel.Interface, p Plan, facts desired.Facts, after []desired.Answer) (Report, error) {
 	r := Report{
 		Pending:  desired.Diff(facts, p.State).Lines(),
 		Peers:    make([]Peer, len(p.State.Probes)),
 		Notes:    p.State.Notes,
 		Counters: facts.Counters,
 	}
+	var right []desired.Probe
+	var places []int
 	for i, probe := range p.State.Probes {
 		peer := Peer{Name: probe.Peer, Address: probe.Packet.Dst, After: after[i]}
 		peer.Verdict, peer.Why = explain(p.State, facts, probe, after[i], p.Document.Routing.Table)
-		if peer.Verdict == OK {
-			reply := desired.Packet{Src: probe.Packet.Dst, Dst: probe.Packet.Src, Iif: desired.Interface}
-			reply.Mark = facts.Table.MarkOf(reply, desired.Reply)
-			if peer.Back, err = k.Route(ctx, reply); err != nil {
-				return Report{}, err
-			}
-			peer.Verdict, peer.Why = explainReply(probe, peer.Back)
-		}
 		r.Peers[i] = peer
+		if peer.Verdict == OK {
+			right, places = append(right, probe), append(places, i)
+		}
+	}
+	back, err := ask(ctx, k, right, func(probe desired.Probe) desired.Packet {
+		reply := desired.Packet{Src: probe.Packet.Dst, Dst: probe.Packet.Src, Iif: desired.Interface}
+		reply.Mark = facts.Table.MarkOf(reply, desired.Reply)
+		return reply
+	})
+	if err != nil {
+		return Report{}, err
+	}
+	for i, place := range places {
+		peer := &r.Peers[place]
+		peer.Back = back[i]
+		peer.Verdict, peer.Why = explainReply(right[i], back[i])
 	}
 	return r, nil
 }

@@ -1,0 +1,218 @@
+package kernel
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+)
+
+// questionsAtOnce is how many questions go out before their answers are read. The answers wait in the socket's buffer,
+// whose usual size holds half as many again.
+const questionsAtOnce = 32
+
+// answerTimeout is how long the kernel may take for one answer. It answers before the question's system call returns.
+const answerTimeout = 10 // seconds
+
+// Ways implements [Interface] by RTM_GETROUTE for packets that come in, which sees rules, tables, forwarding and
+// reverse path filtering, but neither the firewall nor the peer. Many questions share one socket and few system calls:
+// a node may have a thousand peers.
+func (Linux) Ways(_ context.Context, packets []desired.Packet) ([]desired.Answer, error) {
+	answers := make([]desired.Answer, len(packets))
+	if len(packets) == 0 {
+		return answers, nil
+	}
+	socket, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err == nil {
+		defer unix.Close(socket)
+		err = unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: answerTimeout})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask for routes: %w", os.NewSyscallError("socket", err))
+	}
+	a := asker{socket: socket, buffer: make([]byte, 1<<16), index: map[string]int{}, name: map[int]string{}}
+	for first := 0; first < len(packets); first += questionsAtOnce {
+		last := min(first+questionsAtOnce, len(packets))
+		if err := a.ask(packets[first:last], answers[first:last]); err != nil {
+			return nil, fmt.Errorf("ask for routes: %w", err)
+		}
+	}
+	return answers, nil
+}
+
+// asker asks several questions on one socket. What it learns of interfaces it remembers for as long.
+type asker struct {
+	socket int
+	buffer []byte
+	index  map[string]int
+	name   map[int]string
+}
+
+func (a *asker) ask(packets []desired.Packet, answers []desired.Answer) error {
+	var questions []byte
+	waiting := map[uint32]int{} // a question's sequence number -> its place
+	for i, p := range packets {
+		iif, err := a.indexOf(p.Iif)
+		if err != nil {
+			return err
+		}
+		if iif == 0 && p.Iif != "" {
+			answers[i] = desired.Answer{Reason: p.Iif + " does not exist any more"}
+			continue
+		}
+		q := question(p, iif)
+		waiting[q.Seq] = i
+		questions = append(questions, q.Serialize()...)
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	if err := unix.Sendto(a.socket, questions, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return os.NewSyscallError("sendto", err)
+	}
+	for len(waiting) > 0 {
+		n, _, err := unix.Recvfrom(a.socket, a.buffer, 0)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return os.NewSyscallError("recvfrom", err)
+		}
+		messages, err := syscall.ParseNetlinkMessage(a.buffer[:n])
+		if err != nil {
+			return err
+		}
+		for _, m := range messages {
+			i, ok := waiting[m.Header.Seq]
+			if !ok {
+				continue
+			}
+			delete(waiting, m.Header.Seq)
+			if answers[i], err = a.answer(m); err != nil {
+				return fmt.Errorf("to %s: %w", packets[i].Dst, err)
+			}
+		}
+	}
+	return nil
+}
+
+// question is `ip route get DST from SRC iif IIF mark MARK`.
+func question(p desired.Packet, iif int) *nl.NetlinkRequest {
+	req := nl.NewNetlinkRequest(unix.RTM_GETROUTE, 0)
+	header := &nl.RtMsg{}
+	header.Family = familyNumber(desired.FamilyOf(p.Dst))
+	header.Dst_len = uint8(p.Dst.BitLen())
+	header.Flags = unix.RTM_F_LOOKUP_TABLE
+	req.AddData(header)
+	req.AddData(nl.NewRtAttr(unix.RTA_DST, p.Dst.AsSlice()))
+	if p.Src.IsValid() {
+		header.Src_len = uint8(p.Src.BitLen())
+		req.AddData(nl.NewRtAttr(unix.RTA_SRC, p.Src.AsSlice()))
+	}
+	if iif != 0 {
+		req.AddData(nl.NewRtAttr(unix.RTA_IIF, nl.Uint32Attr(uint32(iif))))
+	}
+	if p.Mark != 0 {
+		req.AddData(nl.NewRtAttr(unix.RTA_MARK, nl.Uint32Attr(p.Mark)))
+	}
+	return req
+}
+
+func (a *asker) answer(m syscall.NetlinkMessage) (desired.Answer, error) {
+	if m.Header.Type == unix.NLMSG_ERROR {
+		if len(m.Data) < 4 {
+			return desired.Answer{}, errors.New("cut answer")
+		}
+		return refusal(syscall.Errno(-int32(binary.NativeEndian.Uint32(m.Data))))
+	}
+	if len(m.Data) < unix.SizeofRtMsg {
+		return desired.Answer{}, errors.New("cut answer")
+	}
+	header := nl.DeserializeRtMsg(m.Data)
+	attrs, err := nl.ParseRouteAttr(m.Data[unix.SizeofRtMsg:])
+	if err != nil {
+		return desired.Answer{}, err
+	}
+	out := desired.Answer{Table: uint32(header.Table)}
+	oif := 0
+	for _, attr := range attrs {
+		switch attr.Attr.Type {
+		case unix.RTA_TABLE:
+			out.Table = number(attr.Value)
+		case unix.RTA_OIF:
+			oif = int(number(attr.Value))
+		}
+	}
+	if slices.Contains([]uint8{unix.RTN_UNREACHABLE, unix.RTN_BLACKHOLE, unix.RTN_PROHIBIT}, header.Type) {
+		return desired.Answer{Reason: fmt.Sprintf("refused by a route of table %d", out.Table)}, nil
+	}
+	if out.Dev, err = a.nameOf(oif); err == nil && out.Dev == "" {
+		return desired.Answer{Reason: fmt.Sprintf("interface %d, by which it left, does not exist any more", oif)}, nil
+	}
+	return out, err
+}
+
+// refusal puts the kernel's refusal to route a packet into words. Another error is one of the question's.
+func refusal(errno syscall.Errno) (desired.Answer, error) {
+	switch errno {
+	case unix.EINVAL, unix.EXDEV:
+		return desired.Answer{Reason: "refused by reverse path filtering or a blackhole route", Filtered: true}, nil
+	case unix.EHOSTUNREACH:
+		return desired.Answer{Reason: "no route to host: is forwarding off on the interface that it comes in by?"}, nil
+	case unix.ENETUNREACH:
+		return desired.Answer{Reason: "network is unreachable"}, nil
+	case unix.EACCES:
+		return desired.Answer{Reason: "prohibited by a rule or a route"}, nil
+	case unix.ENODEV:
+		return desired.Answer{Reason: "the interface that it comes in by does not exist any more"}, nil
+	}
+	return desired.Answer{}, errno
+}
+
+// indexOf returns the number of an interface, or 0 where there is none of the name.
+func (a *asker) indexOf(name string) (int, error) {
+	index, known := a.index[name]
+	if known || name == "" {
+		return index, nil
+	}
+	link, err := netlink.LinkByName(name)
+	if err != nil && !gone(err) {
+		return 0, fmt.Errorf("interface %q: %w", name, err)
+	}
+	if err == nil {
+		index = link.Attrs().Index
+	}
+	a.index[name] = index
+	return index, nil
+}
+
+// nameOf returns the name of an interface, or "" where there is none of the number.
+func (a *asker) nameOf(index int) (string, error) {
+	name, known := a.name[index]
+	if known {
+		return name, nil
+	}
+	link, err := netlink.LinkByIndex(index)
+	if err != nil && !gone(err) {
+		return "", fmt.Errorf("interface %d: %w", index, err)
+	}
+	if err == nil {
+		name = link.Attrs().Name
+	}
+	a.name[index] = name
+	return name, nil
+}
+
+func gone(err error) bool {
+	_, notFound := errors.AsType[netlink.LinkNotFoundError](err)
+	return notFound || errors.Is(err, unix.ENODEV)
+}
