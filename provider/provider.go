@@ -49,6 +49,7 @@ func (p *tailmesh) DataSources(context.Context) []func() datasource.DataSource {
 		newDevicesDataSource,
 		newMeshDataSource,
 		newPolicyCheckDataSource,
+		newPolicyDocument,
 	}
 }
 

@@ -2,10 +2,12 @@ package provider
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
@@ -13,6 +15,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringdefault"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/provider/client"
@@ -34,6 +37,9 @@ const (
 	destroyReset = "reset"
 )
 
+// unseenTag is the tag of no file.
+const unseenTag = "0000000000000000000000000000000000000000000000000000000000000000"
+
 // policyResource is the tailnet's policy file. There is one in each tailnet, so it cannot be created, only adopted.
 type policyResource struct{ session }
 
@@ -41,6 +47,7 @@ var (
 	_ resource.ResourceWithConfigure   = (*policyResource)(nil)
 	_ resource.ResourceWithModifyPlan  = (*policyResource)(nil)
 	_ resource.ResourceWithImportState = (*policyResource)(nil)
+	_ resource.ResourceWithMoveState   = (*policyResource)(nil)
 )
 
 func newPolicyResource() resource.Resource { return &policyResource{} }
@@ -74,7 +81,8 @@ func (r *policyResource) Schema(_ context.Context, _ resource.SchemaRequest, res
 			"The plan judges the policy offline, as the control plane would: syntax, names, the file's own `tests` and `sshTests`, and " +
 			"the `requirements`. Each failure is an error of the plan with its line, and nothing is written. A write carries the ETag " +
 			"that the plan knew, so that a change made by somebody else in between is reported and never overwritten.\n\n" +
-			"The text stays yours: comments are kept, and a difference in formatting alone is no difference.",
+			"The text stays yours: comments are kept, and a difference in formatting alone is no difference.\n\n" +
+			"A `tailscale_acl` of the provider `tailscale/tailscale` becomes this resource by a `moved` block.",
 		Attributes: map[string]schema.Attribute{
 			"id": schema.StringAttribute{
 				Computed: true, MarkdownDescription: "The tailnet, as the provider is configured.",
@@ -288,7 +296,11 @@ func (r *policyResource) Update(ctx context.Context, req resource.UpdateRequest,
 			return
 		}
 		ours := plan.Content.ValueString()
-		saved, err := setPolicy(ctx, api, ours, state.ETag.ValueString())
+		match := state.ETag.ValueString()
+		if match == "" { // moved from another provider and not refreshed; without a tag a write would overwrite anything
+			match = unseenTag
+		}
+		saved, err := setPolicy(ctx, api, ours, match)
 		switch {
 		case client.IsPreconditionFailed(err):
 			resp.Diagnostics.AddError("the policy file was changed by somebody else since the plan",
@@ -334,9 +346,37 @@ func (r *policyResource) Delete(ctx context.Context, req resource.DeleteRequest,
 // ImportState takes any ID, because a tailnet has one policy file. What only configurations know gets its default, so
 // that importing alone plans no change.
 func (r *policyResource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
+	resp.Diagnostics.Append(foundState(ctx, &resp.State, req.ID)...)
+}
+
+// foundState is the state of a policy file that is there without this resource having written it.
+func foundState(ctx context.Context, state *tfsdk.State, id string) (diags diag.Diagnostics) {
 	for name, value := range map[string]string{
-		"id": req.ID, "validation": validateBoth, "adopt": adoptIfDefault, "on_destroy": destroyKeep,
+		"id": id, "validation": validateBoth, "adopt": adoptIfDefault, "on_destroy": destroyKeep,
 	} {
-		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root(name), value)...)
+		diags.Append(state.SetAttribute(ctx, path.Root(name), value)...)
 	}
+	return diags
+}
+
+// MoveState takes over tailscale_acl of the provider tailscale/tailscale, by a moved block.
+func (r *policyResource) MoveState(context.Context) []resource.StateMover {
+	return []resource.StateMover{{StateMover: func(ctx context.Context, req resource.MoveStateRequest, resp *resource.MoveStateResponse) {
+		if req.SourceTypeName != "tailscale_acl" || req.SourceRawState == nil {
+			return
+		}
+		var old struct {
+			ACL   string `json:"acl"`
+			Reset bool   `json:"reset_acl_on_destroy"`
+		}
+		if err := json.Unmarshal(req.SourceRawState.JSON, &old); err != nil {
+			resp.Diagnostics.AddError("the state of tailscale_acl cannot be read", sentence(err.Error()))
+			return
+		}
+		resp.Diagnostics.Append(foundState(ctx, &resp.TargetState, "-")...)
+		resp.Diagnostics.Append(resp.TargetState.SetAttribute(ctx, path.Root("content"), old.ACL)...)
+		if old.Reset {
+			resp.Diagnostics.Append(resp.TargetState.SetAttribute(ctx, path.Root("on_destroy"), destroyReset)...)
+		}
+	}}}
 }

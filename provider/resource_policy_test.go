@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
@@ -446,5 +448,50 @@ func TestPolicyDrift(t *testing.T) {
 	})
 	if text, _ := tailnet.Policy(); strings.Contains(text, "tag:rival") {
 		t.Errorf("the file in force is\n%s", text)
+	}
+}
+
+// A moved block makes a tailscale_acl this resource. Its state has no tag, and until a refresh finds one nothing can be
+// written.
+func TestPolicyMovedFromOfficialProvider(t *testing.T) {
+	server, err := factories()["tailmesh"]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	move := func(source, state string) *tfprotov6.MoveResourceStateResponse {
+		t.Helper()
+		resp, err := server.MoveResourceState(t.Context(), &tfprotov6.MoveResourceStateRequest{
+			SourceProviderAddress: "registry.terraform.io/tailscale/tailscale", SourceTypeName: source, TargetTypeName: "tailmesh_policy",
+			SourceState: &tfprotov6.RawState{JSON: []byte(state)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	resp := move("tailscale_acl", `{"id": "acl", "acl": "{} // mine\n", "reset_acl_on_destroy": true, "overwrite_existing_content": false}`)
+	if len(resp.Diagnostics) > 0 {
+		t.Fatalf("%+v", resp.Diagnostics[0])
+	}
+	schemas, err := server.GetProviderSchema(t.Context(), &tfprotov6.GetProviderSchemaRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, err := resp.TargetState.Unmarshal(schemas.ResourceSchemas["tailmesh_policy"].ValueType())
+	if err != nil {
+		t.Fatal(err)
+	}
+	attributes := map[string]tftypes.Value{}
+	if err := value.As(&attributes); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"content": "{} // mine\n", "on_destroy": destroyReset, "adopt": adoptIfDefault, "id": "-"} {
+		var got string
+		if err := attributes[name].As(&got); err != nil || got != want {
+			t.Errorf("%s = %q, %v, want %q", name, got, err, want)
+		}
+	}
+	if resp := move("tailscale_dns_preferences", `{}`); len(resp.Diagnostics) == 0 {
+		t.Error("another resource was taken")
 	}
 }

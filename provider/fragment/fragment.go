@@ -17,20 +17,28 @@ type Fragment struct {
 	// Name tells the fragment from others in messages.
 	Name string
 	Text string
+	// Generated says that nobody wrote the text as it is, so that its lines mean nothing to anybody.
+	Generated bool
 }
 
 // Conflict is a value that two fragments give differently.
 type Conflict struct {
 	Path          string // as in tagOwners["tag:node"]
 	First, Second string // names of the fragments
-	// Lines count from 1, each in its own fragment.
+	// Lines count from 1, each in its own fragment; 0 for a generated one.
 	FirstLine, SecondLine int
 }
 
 // Error says who disagrees, where, and about what.
 func (c *Conflict) Error() string {
-	return fmt.Sprintf("%s has two owners: %s (line %d) and %s (line %d) give it different values",
-		c.Path, c.First, c.FirstLine, c.Second, c.SecondLine)
+	at := func(name string, line int) string {
+		if line == 0 {
+			return name
+		}
+		return fmt.Sprintf("%s (line %d)", name, line)
+	}
+	return fmt.Sprintf("%s has two owners: %s and %s give it different values",
+		c.Path, at(c.First, c.FirstLine), at(c.Second, c.SecondLine))
 }
 
 // Merge joins fragments in their order. Lists of the top level (acls, grants, ssh, tests and so on) are joined end to end;
@@ -80,7 +88,12 @@ type place struct {
 	offset   int
 }
 
-func (p place) line() int { return 1 + strings.Count(p.fragment.Text[:p.offset], "\n") }
+func (p place) line() int {
+	if p.fragment.Generated {
+		return 0
+	}
+	return 1 + strings.Count(p.fragment.Text[:p.offset], "\n")
+}
 
 // object moves the members of src, which is at a path, into dst.
 func (m *merger) object(path string, dst, src *hujson.Object) {
