@@ -163,6 +163,7 @@ Exit codes: 0 yes; 1 no; 2 could not tell, or the program was called wrongly.`,
 		newCanCmd(e),
 		newExplainCmd(e),
 		newFmtCmd(e),
+		newConvertCmd(e),
 		newSimCmd(e),
 	)
 	for _, cmd := range root.Commands() {
