@@ -143,6 +143,14 @@ var ErrNoInventory = errors.New("what the rules admit depends on devices, and no
 
 // Compare compares two policies that were checked against the same inventory.
 func Compare(old, new *policy.Report) (*Result, error) {
+	k, err := comparison(old, new)
+	if err != nil {
+		return nil, err
+	}
+	return newFolder(k).result(), nil
+}
+
+func comparison(old, new *policy.Report) (*comparer, error) {
 	sides := [2]*side{{name: "old", report: old}, {name: "new", report: new}}
 	for _, s := range sides {
 		if s.report.Compiled == nil {
@@ -157,9 +165,7 @@ func Compare(old, new *policy.Report) (*Result, error) {
 	if !same(devices, sides[1].access.Devices()) {
 		return nil, errors.New("the two policies were checked against different inventories")
 	}
-	g := gather(newWorld(devices), sides[0], sides[1])
-	k := compare(g, sides)
-	return newFolder(k).result(), nil
+	return compare(gather(newWorld(devices), sides[0], sides[1]), sides), nil
 }
 
 // same compares inventories as far as rules see them.
