@@ -20,6 +20,11 @@ type State struct {
 	Notes  []Note  // what is not as one might expect
 }
 
+// Same says whether the other state asks for the same rules and the same firewall.
+func (s State) Same(other State) bool {
+	return slices.Equal(s.Rules, other.Rules) && s.Table.String() == other.Table.String()
+}
+
 // Note is something that an operator should know about the node; it does not keep the rest from being done.
 type Note struct {
 	Code    string `json:"code"`    // stable, one of the constants

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -39,8 +40,10 @@ type Loop struct {
 
 	verdicts map[string]string // of the peers, as last logged
 	lastBad  string            // the document's error, as last logged
-	repairs  []time.Time       // of the last minute, under one document
-	serving  string            // the document that was last applied
+	lastKeep string            // the error of putting it away, as last logged
+	repairs  []time.Time       // of the last minute
+	kept     string            // the document that was last put away
+	reached  *desired.State    // what the last pass brought the node to
 }
 
 // Pass is what came of one turn of the loop.
@@ -139,6 +142,9 @@ func (l *Loop) pass(ctx context.Context, cause string) (p Pass) {
 			return p
 		}
 		plan, p.Err = l.Node.Prepare(ctx, *l.Good)
+		if _, shadowed := errors.AsType[*ShadowedError](p.Err); shadowed {
+			p.Err = nil // its rule is overtaken since: the rest of it still holds, and the report says what does not
+		}
 	}
 	if p.Err == nil {
 		p.Report, p.Err = l.Node.Apply(ctx, plan)
@@ -149,7 +155,8 @@ func (l *Loop) pass(ctx context.Context, cause string) (p Pass) {
 		}
 		return p
 	}
-	l.logReport(p)
+	l.logReport(p, len(p.Report.Changes) > 0 && l.reached != nil && l.reached.Same(plan.State))
+	l.reached = &plan.State
 	return p
 }
 
@@ -172,17 +179,22 @@ func (e *BadDocumentError) Unwrap() error { return e.Err }
 
 func (l *Loop) keep(doc config.Document) {
 	text, err := doc.Marshal()
-	if err != nil || string(text) == l.serving {
+	if err != nil {
 		return
 	}
-	l.serving, l.repairs = string(text), nil
 	l.Good = &doc
-	if l.Keep == nil {
+	if l.Keep == nil || string(text) == l.kept {
 		return
 	}
 	if err := l.Keep(doc); err != nil {
-		l.Log.Warn("could not put the document away", "error", err)
+		// The next pass tries again.
+		if err.Error() != l.lastKeep {
+			l.Log.Warn("could not put the document away for the next start", "error", err)
+		}
+		l.lastKeep = err.Error()
+		return
 	}
+	l.kept, l.lastKeep = string(text), ""
 }
 
 func (l *Loop) logBad(reason string) {
@@ -200,14 +212,19 @@ func (l *Loop) logBad(reason string) {
 // repairLimit is how many passes within a minute may find something to mend before somebody else is suspected.
 const repairLimit = 5
 
-func (l *Loop) logReport(p Pass) {
+// logReport logs what is new. A change is a repair where the node was as it must be before.
+func (l *Loop) logReport(p Pass, repair bool) {
+	word := "changed"
+	if repair {
+		word = "repaired"
+	}
 	for _, line := range p.Report.Changes {
-		l.Log.Info("changed", "command", line, "cause", p.Cause)
+		l.Log.Info(word, "command", shorten(line), "cause", p.Cause)
 	}
 	if p.Report.Dropped > 0 {
 		l.Log.Info("made stale connections begin anew", "count", p.Report.Dropped)
 	}
-	if len(p.Report.Changes) > 0 {
+	if repair {
 		l.repairs = slices.DeleteFunc(append(l.repairs, p.Begin), func(t time.Time) bool { return p.Begin.Sub(t) > time.Minute })
 		if len(l.repairs) == repairLimit {
 			l.Log.Warn("somebody keeps undoing the agent's changes: is it systemd-networkd without ManageForeignRoutingPolicyRules=no?",
@@ -236,4 +253,13 @@ func (l *Loop) logReport(p Pass) {
 			"way", peer.After.String(), "why", peer.Why)
 	}
 	l.verdicts = now
+}
+
+// shorten cuts a command that lists a thousand peers to what a line of a log can hold.
+func shorten(command string) string {
+	const limit = 500
+	if len(command) <= limit {
+		return command
+	}
+	return fmt.Sprintf("%s ... (%d bytes)", strings.ToValidUTF8(command[:limit], ""), len(command))
 }

@@ -29,6 +29,7 @@ type service struct {
 	passes  []reconcile.Pass
 	log     bytes.Buffer
 	kept    []config.Document
+	keepErr error
 
 	order sync.Mutex // what the test did before a pause happened before what the loop does in it
 }
@@ -47,8 +48,13 @@ func start(t *testing.T, s *service, good *config.Document) {
 			defer s.order.Unlock()
 			return s.doc, s.docErr
 		},
-		Good:    good,
-		Keep:    func(doc config.Document) error { s.kept = append(s.kept, doc); return nil },
+		Good: good,
+		Keep: func(doc config.Document) error {
+			if s.keepErr == nil {
+				s.kept = append(s.kept, doc)
+			}
+			return s.keepErr
+		},
 		Changed: s.changed,
 		Observe: func(p reconcile.Pass) { s.passes = append(s.passes, p) },
 		Log:     slog.New(slog.NewTextHandler(&s.log, nil)),
@@ -132,6 +138,10 @@ func TestLoopRepairs(t *testing.T) {
 				t.Fatalf("not repaired:\n%s", diff)
 			}
 		}
+		if log := s.log.String(); !strings.Contains(log, `msg=repaired command="ip rule add pref 0 fwmark 0x2000/0x2000 lookup 52 protocol 116"`) ||
+			!strings.Contains(log, `msg=repaired command="nft add table inet tailmesh"`) {
+			t.Errorf("the log does not say what was repaired:\n%s", log)
+		}
 		if n := strings.Count(s.log.String(), "somebody keeps undoing"); n != 1 {
 			t.Errorf("a fight is named once, not %d times:\n%s", n, &s.log)
 		}
@@ -185,6 +195,49 @@ func TestLoopKeepsTheLastGoodDocument(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A fixed priority that held can be overtaken later. The rest of the document is looked after all the same.
+func TestLoopOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{doc: document(12)}
+		s.doc.Routing.Priority = config.PriorityOf(100)
+		start(t, s, nil)
+		s.node.AddRule(desired.Rule{Family: desired.IPv4, Priority: 99, Src: prefix("10.244.1.0/24"), Action: desired.Lookup, Table: 77})
+		whole := s.node.Dump()
+		s.node.Table = nil
+		s.changed <- "rule"
+		s.after(time.Second)
+		if diff := cmp.Diff(whole, s.node.Dump()); diff != "" {
+			t.Errorf("the firewall is not looked after:\n%s", diff)
+		}
+		const why = "the rule `99: from 10.244.1.0/24 lookup 77` comes first: let routing.priority be \"auto\""
+		if got := s.last(); got.Err != nil || !strings.Contains(got.BadReason, "routing.priority 100 is behind the rule `99:") ||
+			got.Report.Peers[0].Why != why || got.Report.Verdict() != reconcile.Wrong {
+			t.Errorf("%+v", got)
+		}
+		s.after(10 * time.Minute)
+		if n := strings.Count(s.log.String(), "level=ERROR"); n != 1 {
+			t.Errorf("%d errors logged, want one:\n%s", n, &s.log)
+		}
+	})
+}
+
+// While the disk is full, the document is in force all the same, and it is put away as soon as there is room.
+func TestLoopPutsTheDocumentAwayLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{doc: document(12), keepErr: syscall.ENOSPC}
+		start(t, s, nil)
+		s.after(20 * time.Minute)
+		if s.last().Report.Verdict() != reconcile.OK || strings.Count(s.log.String(), "could not put the document away") != 1 {
+			t.Errorf("verdict %s; want the trouble logged once:\n%s", s.last().Report.Verdict(), &s.log)
+		}
+		s.keepErr = nil
+		s.after(20 * time.Minute)
+		if len(s.kept) != 1 {
+			t.Errorf("put away %d times, want once", len(s.kept))
+		}
+	})
 }
 
 func TestLoopStartsWithABadDocument(t *testing.T) {

@@ -48,7 +48,7 @@ func (e *ShadowedError) Error() string {
 }
 
 // Prepare reads the node and works out the changes. It changes nothing. An error is a [*desired.ForeignDocumentError], a
-// [*desired.BackendError], a [*ShadowedError] or one of the kernel's.
+// [*desired.BackendError], a [*ShadowedError], which comes with the plan, or one of the kernel's.
 func (n *Node) Prepare(ctx context.Context, doc config.Document) (Plan, error) {
 	facts, err := n.Kernel.Facts(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (n *Node) Prepare(ctx context.Context, doc config.Document) (Plan, error) {
 	}
 	if priority, fixed := doc.Routing.Priority.Fixed(); fixed {
 		if err := p.shadowed(ctx, n.Kernel, uint32(priority)); err != nil {
-			return Plan{}, err
+			return p, err
 		}
 	}
 	return p, nil
