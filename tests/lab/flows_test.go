@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
 )
 
 // Expectations of the flows that the states below change, by name.
@@ -80,14 +82,15 @@ func naive(name string, parts Naive) repair {
 	}
 }
 
-func (l *Lab) agent() repair { return l.agentAnswering(0) }
+// agent is our own, with the documents of [Lab.Document]. It is to say that all is well.
+func (l *Lab) agent() repair { return agent(l.Document, 0) }
 
-// agentAnswering is the agent's repair where it is to end with an exit code.
-func (l *Lab) agentAnswering(code int) repair {
+// agent is our own, with given documents, and the exit code that it is to end with.
+func agent(document func(*Node) config.Document, code int) repair {
 	return repair{
 		name: "the agent",
 		apply: func(ctx context.Context, t *testing.T, n *Node) {
-			out, err := n.ApplyDocument(ctx, l.Document(n))
+			out, err := n.ApplyDocument(ctx, document(n))
 			got := 0
 			if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 				got = exit.ExitCode()
@@ -251,7 +254,7 @@ func testReversePath(t *testing.T, l *Lab) {
 		{"strict", 1, true, l.agent(), false, repaired()},
 		{"loose", 2, true, l.agent(), false, repaired()},
 		// The reply looks as if it should have come by the tunnel. The agent cannot help it, but says so.
-		{"strict without src_valid_mark", 1, false, l.agentAnswering(1), true, toHost(dropped)},
+		{"strict without src_valid_mark", 1, false, agent(l.Document, 1), true, toHost(dropped)},
 	} {
 		t.Run(c.name+"/"+c.repair.name, func(t *testing.T) {
 			for _, n := range l.Mesh() {
@@ -305,4 +308,5 @@ func TestLab(t *testing.T) {
 	t.Run("router returns", func(t *testing.T) { testRouterReturns(t, l) })
 	t.Run("daemon restarts", func(t *testing.T) { testRestart(t, l) })
 	t.Run("old connections", func(t *testing.T) { testOldConnections(t, l) })
+	t.Run("apply", func(t *testing.T) { testApply(t, l) })
 }

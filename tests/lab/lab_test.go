@@ -12,31 +12,34 @@ import (
 // requireEnv makes a failure of what is otherwise skipped where the machine cannot have a lab.
 const requireEnv = "REQUIRE_NETNS"
 
-func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		if Missing() != "" {
-			return m.Run()
-		}
-		if os.Getenv(insideEnv) == "" {
-			dir, err := os.MkdirTemp("", "lab")
-			if err != nil {
-				return fail(err)
-			}
-			// Enter does not return here, so what the inner process leaves is its own to remove.
-			if err := BuildPrograms(context.Background(), dir, func(s string) { fmt.Fprintln(os.Stderr, "lab:", s) }); err != nil {
-				return fail(err)
-			}
-		}
-		if err := Enter(); err != nil {
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	fail := func(err error) int {
+		fmt.Fprintln(os.Stderr, "lab:", err)
+		return 1
+	}
+	if Missing() != "" {
+		return m.Run()
+	}
+	if os.Getenv(insideEnv) == "" {
+		dir, err := os.MkdirTemp("", "lab")
+		if err != nil {
 			return fail(err)
 		}
-		return m.Run()
-	}())
-}
-
-func fail(err error) int {
-	fmt.Fprintln(os.Stderr, "lab:", err)
-	return 1
+		defer os.RemoveAll(dir)
+		if err := BuildPrograms(context.Background(), dir, func(s string) { fmt.Fprintln(os.Stderr, "lab:", s) }); err != nil {
+			return fail(err)
+		}
+	}
+	inside, code, err := Enter()
+	switch {
+	case err != nil:
+		return fail(err)
+	case !inside:
+		return code
+	}
+	return m.Run()
 }
 
 func start(t *testing.T) *Lab {

@@ -1,3 +1,5 @@
+//go:build linux
+
 package lab
 
 import (
@@ -15,10 +17,12 @@ const (
 	tailscaledEnv = "TAILSCALED"
 	tailscaleEnv  = "TAILSCALE"
 	agentEnv      = "TAILMESH_AGENT"
+	providerEnv   = "TAILMESH_PROVIDER"
+	tofuEnv       = "TAILMESH_TOFU" // never built here; the provider is of use only with it
 )
 
 // BuildPrograms builds the programs that the environment does not name, and names them there. dir is where the agent
-// goes, which is built each time; tailscaled and tailscale come from the Go module proxy at the version in go.mod, once,
+// and the provider go, which are built each time; tailscaled and tailscale come from the Go module proxy at the version in go.mod, once,
 // into the cache ($TAILMESH_CACHE, else tailmesh in the user's cache directory). The first time takes minutes: say gets a
 // line about it. The working directory must be this module's.
 func BuildPrograms(ctx context.Context, dir string, say func(string)) error {
@@ -59,14 +63,23 @@ func BuildPrograms(ctx context.Context, dir string, say func(string)) error {
 			return err
 		}
 	}
-	if os.Getenv(agentEnv) != "" {
-		return nil
+	own := map[string][2]string{agentEnv: {"tailmesh-agent", "./nodeagent/cmd/tailmesh-agent"}}
+	if os.Getenv(tofuEnv) != "" {
+		own[providerEnv] = [2]string{"terraform-provider-tailmesh", "."}
 	}
-	path := filepath.Join(dir, "tailmesh-agent")
-	if _, err := output(ctx, "go", "build", "-C", "../..", "-o", path, "./nodeagent/cmd/tailmesh-agent"); err != nil {
-		return err
+	for env, p := range own {
+		if os.Getenv(env) != "" {
+			continue
+		}
+		path := filepath.Join(dir, p[0])
+		if _, err := output(ctx, "go", "build", "-C", "../..", "-o", path, p[1]); err != nil {
+			return err
+		}
+		if err := os.Setenv(env, path); err != nil {
+			return err
+		}
 	}
-	return os.Setenv(agentEnv, path)
+	return nil
 }
 
 func output(ctx context.Context, name string, args ...string) (string, error) {

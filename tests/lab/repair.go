@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
@@ -30,7 +31,8 @@ func (n *Node) Agent(ctx context.Context, args ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return Run(ctx, n.Name, append([]string{path}, args...)...)
+	own := []string{"--socket", n.socket, "--lock", filepath.Join(n.dir, "agent.lock")} // all nodes share one file system
+	return Run(ctx, n.Name, slices.Concat([]string{path}, args, own)...)
 }
 
 // ApplyDocument writes a document for a node and has the agent carry it out.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"syscall"
 )
 
@@ -29,16 +30,21 @@ func Missing() string {
 	return ""
 }
 
-// Enter runs the program anew in network, mount and PID namespaces of its own, where it prepares the namespaces and
-// returns. In the outer process it does not return: the process ends as the inner one does.
+// Enter runs the program anew in network, mount and PID namespaces of its own. Inside, it prepares the namespaces and
+// returns inside true. Outside, it returns when the inner process has ended, with its exit code.
 //
 // The inner process is the first of its PID namespace, so the kernel ends every daemon that it started as soon as it
 // goes, for whatever reason (exit, panic, a test's timeout, SIGKILL of the outer process). The network namespaces go
 // with them.
-func Enter() error {
+func Enter() (inside bool, code int, err error) {
 	if os.Getenv(insideEnv) == "" {
-		return reexec()
+		code, err := reexec()
+		return false, code, err
 	}
+	return true, 0, prepare()
+}
+
+func prepare() error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
@@ -64,10 +70,10 @@ func Enter() error {
 	return ip("link", "set", "lo", "up")
 }
 
-func reexec() error {
+func reexec() (code int, err error) {
 	self, err := os.Executable()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	cmd := exec.Command(self, os.Args[1:]...)
 	cmd.Env = append(os.Environ(), insideEnv+"=1")
@@ -76,10 +82,14 @@ func reexec() error {
 		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
 		Pdeathsig:  syscall.SIGKILL,
 	}
+	// The signal of the parent's death is of its thread's.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT)
+	defer signal.Stop(signals)
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("enter namespaces: %w", err)
+		return 0, fmt.Errorf("enter namespaces: %w", err)
 	}
 	go func() {
 		for s := range signals {
@@ -88,11 +98,7 @@ func reexec() error {
 	}()
 	err = cmd.Wait()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		os.Exit(max(exit.ExitCode(), 1))
+		return max(exit.ExitCode(), 1), nil
 	}
-	if err != nil {
-		return err
-	}
-	os.Exit(0)
-	panic("unreachable")
+	return 0, err
 }
