@@ -164,6 +164,7 @@ Exit codes: 0 yes; 1 no; 2 could not tell, or the program was called wrongly.`,
 		newExplainCmd(e),
 		newFmtCmd(e),
 		newConvertCmd(e),
+		newDiffCmd(e),
 		newSimCmd(e),
 	)
 	for _, cmd := range root.Commands() {

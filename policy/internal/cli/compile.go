@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -22,7 +25,7 @@ func newCompileCmd(e env) *cobra.Command {
 
   {"schemaVersion": 1, "filters": {HOST: [rule...]}, "ssh": {HOST: [rule...]}, "nodeAttrs": {HOST: {NAME: ...}}}
 
-The rules are spelled as on the wire; null is a device that gets no rules. Where several devices have one host name,
+The rules are spelled as on the wire, one a line; null is a device that gets no rules. Where several devices have one host name,
 they are told apart by the first label of their machine names. A device that is not authorized gets nothing and is left
 out.
 
@@ -49,14 +52,10 @@ Exit codes: 0 printed; 1 the control plane would refuse the rules; 2 could not t
 				}
 				devices = []string{node}
 			}
-			doc, err := compiledDoc(report.Compiled, devices)
-			if err != nil {
-				return err
-			}
 			if !report.Accepted {
 				fmt.Fprintf(e.Stderr, "%s: would be %s\n", l.file, verdictLine(report))
 			}
-			return writeJSON(e.Stdout, doc)
+			return writeCompiled(e.Stdout, report.Compiled, devices)
 		},
 	}
 	in.inventoryFlag(cmd, true)
@@ -80,32 +79,92 @@ func elsewise(name string, names []string) string {
 	return "; it has " + strings.Join(names, ", ")
 }
 
-// compiled is the answer of compile.
-type compiled struct {
-	version
-	Filters   map[string][]policy.FilterRule          `json:"filters"`
-	SSH       map[string][]policy.SSHRule             `json:"ssh"`
-	NodeAttrs map[string]map[string][]json.RawMessage `json:"nodeAttrs"`
+// writeCompiled prints the answer of compile, one rule or attribute a line: a large tailnet's filters are many times as
+// long as its policy, so they are never held as a whole, and a line is what diff compares.
+func writeCompiled(to io.Writer, c *policy.Compiled, devices []string) error {
+	w := &lineWriter{Writer: bufio.NewWriter(to)}
+	w.enc = json.NewEncoder(&w.line)
+	w.enc.SetEscapeHTML(false)
+	fmt.Fprintf(w, "{\n  \"schemaVersion\": %d,\n", v1.SchemaVersion)
+	w.section("filters", devices, func(d string) error {
+		rules, err := c.Filter(d)
+		return writeLines(w, rules, err)
+	})
+	io.WriteString(w, ",\n")
+	w.section("ssh", devices, func(d string) error {
+		rules, err := c.SSH(d)
+		return writeLines(w, rules, err)
+	})
+	io.WriteString(w, ",\n")
+	w.section("nodeAttrs", devices, func(d string) error {
+		attrs, err := c.NodeAttrs(d)
+		if err != nil {
+			return err
+		}
+		return w.json(attrs)
+	})
+	io.WriteString(w, "\n}\n")
+	if w.err != nil {
+		return w.err
+	}
+	return w.Flush()
 }
 
-func compiledDoc(c *policy.Compiled, devices []string) (*compiled, error) {
-	doc := &compiled{
-		version:   v1,
-		Filters:   make(map[string][]policy.FilterRule),
-		SSH:       make(map[string][]policy.SSHRule),
-		NodeAttrs: make(map[string]map[string][]json.RawMessage),
+// lineWriter writes the parts of a document until one fails; err is why.
+type lineWriter struct {
+	*bufio.Writer
+	err  error
+	line bytes.Buffer // one for all lines, since there may be a million
+	enc  *json.Encoder
+}
+
+// section writes a member of the document that has a value for each device; each writes one.
+func (w *lineWriter) section(name string, devices []string, each func(device string) error) {
+	fmt.Fprintf(w, "  %q: {", name)
+	for i, d := range slices.Sorted(slices.Values(devices)) {
+		if w.err != nil {
+			return
+		}
+		if i > 0 {
+			w.WriteByte(',')
+		}
+		w.WriteString("\n    ")
+		if w.err = w.json(d); w.err == nil {
+			w.WriteString(": ")
+			w.err = each(d)
+		}
 	}
-	for _, d := range devices {
-		var err error
-		if doc.Filters[d], err = c.Filter(d); err != nil {
-			return nil, err
+	w.WriteString("\n  }")
+}
+
+// json writes v on the line.
+func (w *lineWriter) json(v any) error {
+	w.line.Reset()
+	if err := w.enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(bytes.TrimSuffix(w.line.Bytes(), []byte("\n")))
+	return err
+}
+
+// writeLines writes a list with each of its elements on a line. err is passed on.
+func writeLines[T any](w *lineWriter, list []T, err error) error {
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		return w.json(list) // null for none, as the control plane has it
+	}
+	for i, v := range list {
+		before := ",\n      "
+		if i == 0 {
+			before = "[\n      "
 		}
-		if doc.SSH[d], err = c.SSH(d); err != nil {
-			return nil, err
-		}
-		if doc.NodeAttrs[d], err = c.NodeAttrs(d); err != nil {
-			return nil, err
+		w.WriteString(before)
+		if err := w.json(v); err != nil {
+			return err
 		}
 	}
-	return doc, nil
+	_, err = w.WriteString("\n    ]")
+	return err
 }
