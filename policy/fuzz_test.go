@@ -143,7 +143,7 @@ func TestHostileInput(t *testing.T) {
 		}
 		b.WriteString(`}, "acls": [`)
 		for i := range n {
-			fmt.Fprintf(&b, `{"action": "accept", "src": ["tag:nmae%d"], "dst": ["*:*"]},`, i)
+			fmt.Fprintf(&b, `{"action": "accept", "src": ["tag:nam%d"], "dst": ["*:*"]},`, i)
 		}
 		b.WriteString("]}")
 		return b.String()

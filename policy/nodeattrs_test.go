@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -64,26 +65,32 @@ func TestNodeAttrs(t *testing.T) {
 		{"address", target("100.64.0.6"), on("db")},
 		{"network", target("100.64.0.6/31"), on("db", "both")},
 		{"network of nobody", target("10.0.0.0/8"), on()},
-		{"entries add up, each name once", `"nodeAttrs": [
+		{
+			"entries add up, each name once", `"nodeAttrs": [
 				{"target": ["tag:web", "tag:db"], "attr": ["b", "custom:x", "b"]},
 				{"target": ["tag:web"], "attr": ["b", "https://example.com/cap/y?z=1"]}]`,
 			map[string][]string{
 				"web": {"b", "custom:x", "https://example.com/cap/y?z=1"}, "db": {"b", "custom:x"},
 				"both": {"b", "custom:x", "https://example.com/cap/y?z=1"},
-			}},
+			},
+		},
 		{"funnel and what it brings", `"nodeAttrs": [{"target": ["cy@example.org"], "attr": ["funnel"]}]`, map[string][]string{
 			"cy1": {"funnel", "https://tailscale.com/cap/funnel-ports?ports=443,8443,10000", "https://tailscale.com/cap/warn-funnel-no-https"},
 		}},
-		{"the client port for everybody", `"randomizeClientPort": true, "nodeAttrs": [{"target": ["tag:db"], "attr": ["a", "randomize-client-port"]}]`,
+		{
+			"the client port for everybody", `"randomizeClientPort": true, "nodeAttrs": [{"target": ["tag:db"], "attr": ["a", "randomize-client-port"]}]`,
 			map[string][]string{
 				"ada1": {"randomize-client-port"}, "ada2": {"randomize-client-port"}, "bob1": {"randomize-client-port"}, "cy1": {"randomize-client-port"},
 				"web": {"randomize-client-port"}, "db": {"a", "randomize-client-port"}, "both": {"a", "randomize-client-port"},
 				"box": {"randomize-client-port"},
-			}},
+			},
+		},
 		{"not the client port", `"randomizeClientPort": false`, on()},
-		{"application", `"nodeAttrs": [
+		{
+			"application", `"nodeAttrs": [
 				{"target": ["tag:web"], "app": {"example.com/cap/x": [{"n": 1}]}}, {"target": ["tag:web"], "app": {"example.com/cap/x": [{"n": 2}]}}]`,
-			map[string][]string{"web": {`example.com/cap/x=[{"n":1},{"n":2}]`}, "both": {`example.com/cap/x=[{"n":1},{"n":2}]`}}},
+			map[string][]string{"web": {`example.com/cap/x=[{"n":1},{"n":2}]`}, "both": {`example.com/cap/x=[{"n":1},{"n":2}]`}},
+		},
 		{"a pool is for new devices", `"nodeAttrs": [{"target": ["tag:web"], "ipPool": ["100.81.0.0/16"]}]`, on()},
 		{"a pool beside attributes", `"nodeAttrs": [{"target": ["tag:web"], "ipPool": ["100.81.0.0/16"], "attr": ["a"]}]`, on("web", "both")},
 	}
@@ -122,9 +129,7 @@ func TestNodeAttrsBaseline(t *testing.T) {
 			t.Fatal(err)
 		}
 		want, got := map[string]string{}, map[string]string{}
-		for name, text := range everybody {
-			want[name] = text
-		}
+		maps.Copy(want, everybody)
 		for _, name := range roles {
 			want[name] = "null"
 		}

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -169,8 +170,8 @@ func unclosed(src []byte) (open []int, closer string) {
 	if len(open) > 8 {
 		return open, ""
 	}
-	for i := len(open) - 1; i >= 0; i-- {
-		if src[open[i]] == '{' {
+	for _, o := range slices.Backward(open) {
+		if src[o] == '{' {
 			closer += "}"
 		} else {
 			closer += "]"

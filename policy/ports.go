@@ -170,10 +170,10 @@ func parseProtoPorts(text string) (protoPorts, error) {
 		proto, ports = text[:i], text[i+1:]
 	}
 	var out protoPorts
-	switch {
-	case ports == "*":
+	switch ports {
+	case "*":
 		out.ports = allPorts()
-	case ports == "":
+	case "":
 		return out, fmt.Errorf("invalid port list: %q", ports)
 	default:
 		r, err := parsePortRange(ports)

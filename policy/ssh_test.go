@@ -33,8 +33,10 @@ func sshTailnet() *Inventory {
 			dev(8, "box", "", "tag:box"), guest,
 		},
 		Users: []User{
-			{ID: "20", LoginName: "ada@example.com", Role: "owner"}, {ID: "7", LoginName: "bob@example.com", Role: "admin"},
-			{ID: "100", LoginName: "cy@example.org", Role: "member"}, {ID: "8", LoginName: "eve@example.com", Role: "member"},
+			{ID: "20", LoginName: "ada@example.com", Role: "owner"},
+			{ID: "7", LoginName: "bob@example.com", Role: "admin"},
+			{ID: "100", LoginName: "cy@example.org", Role: "member"},
+			{ID: "8", LoginName: "eve@example.com", Role: "member"},
 		},
 	}
 }
@@ -88,38 +90,60 @@ func TestSSH(t *testing.T) {
 		want      map[string][]string // by device; the others get none
 	}{
 		{"no rules", ``, nil},
-		{"root alone", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:db"], "users": ["root"]}`,
-			map[string][]string{"db": {"accept 3 root:root"}, "both": {"accept 3 root:root"}}},
-		{"all but root", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:db"], "users": ["autogroup:nonroot"]}`,
-			map[string][]string{"db": {"accept 3 *:= root:"}, "both": {"accept 3 *:= root:"}}},
-		{"root and the others", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:db"], "users": ["autogroup:nonroot", "root"]}`,
-			map[string][]string{"db": {"accept 3 *:= root:root"}, "both": {"accept 3 *:= root:root"}}},
-		{"names, some of which only look like selectors",
+		{
+			"root alone", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:db"], "users": ["root"]}`,
+			map[string][]string{"db": {"accept 3 root:root"}, "both": {"accept 3 root:root"}},
+		},
+		{
+			"all but root", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:db"], "users": ["autogroup:nonroot"]}`,
+			map[string][]string{"db": {"accept 3 *:= root:"}, "both": {"accept 3 *:= root:"}},
+		},
+		{
+			"root and the others", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:db"], "users": ["autogroup:nonroot", "root"]}`,
+			map[string][]string{"db": {"accept 3 *:= root:root"}, "both": {"accept 3 *:= root:root"}},
+		},
+		{
+			"names, some of which only look like selectors",
 			`{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:db"], "users": ["ubuntu", "group:dev", "autogroup:member", "localpart:*@", "localpart:x@example.com", "🚀"]}`,
 			map[string][]string{
 				"db":   {"accept 3 autogroup:member:autogroup:member group:dev:group:dev localpart:*@:localpart:*@ localpart:x@example.com:localpart:x@example.com root: ubuntu:ubuntu 🚀:🚀"},
 				"both": {"accept 3 autogroup:member:autogroup:member group:dev:group:dev localpart:*@:localpart:*@ localpart:x@example.com:localpart:x@example.com root: ubuntu:ubuntu 🚀:🚀"},
-			}},
-		{"blanks around everything", `{"action": " accept", "src": ["bob@example.com\t"], "dst": [" tag:db "], "users": ["\troot"]}`,
-			map[string][]string{"db": {"accept 3 root:root"}, "both": {"accept 3 root:root"}}},
-		{"a group, a domain, members", `{"action": "accept", "src": ["group:dev"], "dst": ["tag:db"], "users": ["root"]},
+			},
+		},
+		{
+			"blanks around everything", `{"action": " accept", "src": ["bob@example.com\t"], "dst": [" tag:db "], "users": ["\troot"]}`,
+			map[string][]string{"db": {"accept 3 root:root"}, "both": {"accept 3 root:root"}},
+		},
+		{
+			"a group, a domain, members", `{"action": "accept", "src": ["group:dev"], "dst": ["tag:db"], "users": ["root"]},
 			{"action": "accept", "src": ["user:*@example.com"], "dst": ["tag:db"], "users": ["root"]},
 			{"action": "accept", "src": ["autogroup:member"], "dst": ["tag:db"], "users": ["root"]},
 			{"action": "accept", "src": ["autogroup:admin"], "dst": ["tag:db"], "users": ["root"]}`,
 			map[string][]string{
 				"db":   {"accept 1 2 3 root:root", "accept 1 2 3 root:root", "accept 1 2 3 4 root:root", "accept 1 2 3 root:root"},
 				"both": {"accept 1 2 3 root:root", "accept 1 2 3 root:root", "accept 1 2 3 4 root:root", "accept 1 2 3 root:root"},
-			}},
-		{"one rule for several tags", `{"action": "accept", "src": ["tag:db"], "dst": ["tag:web", "tag:db"], "users": ["root"]}`,
-			map[string][]string{"web": {"accept 6 7 root:root"}, "db": {"accept 6 7 root:root"}, "both": {"accept 6 7 root:root"}}},
-		{"tagged devices once for each tag", `{"action": "accept", "src": ["autogroup:tagged"], "dst": ["tag:db"], "users": ["root"]}`,
-			map[string][]string{"db": {"accept 5 6 7 7 8 root:root"}, "both": {"accept 5 6 7 7 8 root:root"}}},
-		{"own devices", `{"action": "accept", "src": ["group:dev"], "dst": ["autogroup:self"], "users": ["root"]}`,
-			map[string][]string{"ada1": {"accept 1 2 root:root"}, "ada2": {"accept 1 2 root:root"}, "bob1": {"accept 3 root:root"}}},
-		{"own devices and a tag", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:web", "autogroup:self"], "users": ["root"]}`,
-			map[string][]string{"bob1": {"accept 3 root:root"}, "web": {"accept 3 root:root"}, "both": {"accept 3 root:root"}}},
-		{"a user to the same user", `{"action": "accept", "src": ["ada@example.com"], "dst": ["ada@example.com"], "users": ["root"]}`,
-			map[string][]string{"ada1": {"accept 1 2 root:root"}, "ada2": {"accept 1 2 root:root"}}},
+			},
+		},
+		{
+			"one rule for several tags", `{"action": "accept", "src": ["tag:db"], "dst": ["tag:web", "tag:db"], "users": ["root"]}`,
+			map[string][]string{"web": {"accept 6 7 root:root"}, "db": {"accept 6 7 root:root"}, "both": {"accept 6 7 root:root"}},
+		},
+		{
+			"tagged devices once for each tag", `{"action": "accept", "src": ["autogroup:tagged"], "dst": ["tag:db"], "users": ["root"]}`,
+			map[string][]string{"db": {"accept 5 6 7 7 8 root:root"}, "both": {"accept 5 6 7 7 8 root:root"}},
+		},
+		{
+			"own devices", `{"action": "accept", "src": ["group:dev"], "dst": ["autogroup:self"], "users": ["root"]}`,
+			map[string][]string{"ada1": {"accept 1 2 root:root"}, "ada2": {"accept 1 2 root:root"}, "bob1": {"accept 3 root:root"}},
+		},
+		{
+			"own devices and a tag", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:web", "autogroup:self"], "users": ["root"]}`,
+			map[string][]string{"bob1": {"accept 3 root:root"}, "web": {"accept 3 root:root"}, "both": {"accept 3 root:root"}},
+		},
+		{
+			"a user to the same user", `{"action": "accept", "src": ["ada@example.com"], "dst": ["ada@example.com"], "users": ["root"]}`,
+			map[string][]string{"ada1": {"accept 1 2 root:root"}, "ada2": {"accept 1 2 root:root"}},
+		},
 		{"nobody", `{"action": "accept", "src": ["group:none"], "dst": ["tag:db"], "users": ["root"]},
 			{"action": "accept", "src": ["eve@example.com"], "dst": ["tag:db"], "users": ["root", "localpart:*@example.com"]},
 			{"action": "accept", "src": [], "dst": ["tag:db"], "users": ["root"]},
@@ -127,7 +151,8 @@ func TestSSH(t *testing.T) {
 			{"action": "accept", "src": ["bob@example.com"], "dst": [], "users": ["root"]},
 			{"action": "accept", "src": ["bob@example.com"], "users": ["root"]},
 			{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:unused"], "users": ["root"]}`, nil},
-		{"checks come first, else the order of the text",
+		{
+			"checks come first, else the order of the text",
 			`{"action": "accept", "src": ["cy@example.org"], "dst": ["tag:db"], "users": ["a"]},
 			{"action": "check", "src": ["cy@example.org"], "dst": ["tag:db"], "users": ["b"], "checkPeriod": "1h"},
 			{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:db"], "users": ["a"], "acceptEnv": ["**", "X?"]},
@@ -135,11 +160,15 @@ func TestSSH(t *testing.T) {
 			map[string][]string{
 				"db":   {"check 4 b:b root:", "check 3 b:b root:", "accept 4 a:a root:", `accept 3 a:a root: ["**" "X?"]`},
 				"both": {"check 4 b:b root:", "check 3 b:b root:", "accept 4 a:a root:", `accept 3 a:a root: ["**" "X?"]`},
-			}},
-		{"equal rules are not merged", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:db"], "users": ["a"]},
+			},
+		},
+		{
+			"equal rules are not merged", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:db"], "users": ["a"]},
 			{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:db"], "users": ["a"]}`,
-			map[string][]string{"db": {"accept 3 a:a root:", "accept 3 a:a root:"}, "both": {"accept 3 a:a root:", "accept 3 a:a root:"}}},
-		{"users under their own names: by user in the order of ids, those of other domains with the common names alone",
+			map[string][]string{"db": {"accept 3 a:a root:", "accept 3 a:a root:"}, "both": {"accept 3 a:a root:", "accept 3 a:a root:"}},
+		},
+		{
+			"users under their own names: by user in the order of ids, those of other domains with the common names alone",
 			`{"action": "check", "src": ["autogroup:member"], "dst": ["tag:db"], "users": ["localpart:*@example.com", "ubuntu"]}`,
 			map[string][]string{
 				"db": {
@@ -155,25 +184,34 @@ func TestSSH(t *testing.T) {
 				"ada2": {"check 1 2 root: ubuntu:ubuntu", "check 1 2 ada:ada"},
 				"bob1": {"check 3 root: ubuntu:ubuntu", "check 3 bob:bob"},
 				"cy1":  {"check 4 root: ubuntu:ubuntu"},
-			}},
-		{"own names on own devices", `{"action": "accept", "src": ["autogroup:member"], "dst": ["autogroup:self"], "users": ["localpart:*@example.com"]}`,
+			},
+		},
+		{
+			"own names on own devices", `{"action": "accept", "src": ["autogroup:member"], "dst": ["autogroup:self"], "users": ["localpart:*@example.com"]}`,
 			map[string][]string{
 				"ada1": {"accept 1 2 root:", "accept 1 2 ada:ada"}, "ada2": {"accept 1 2 root:", "accept 1 2 ada:ada"},
 				"bob1": {"accept 3 root:", "accept 3 bob:bob"}, "cy1": {"accept 4 root:"},
-			}},
-		{"own names of tagged devices are none", `{"action": "accept", "src": ["tag:web", "bob@example.com"], "dst": ["tag:db"], "users": ["localpart:*@example.com"]}`,
+			},
+		},
+		{
+			"own names of tagged devices are none", `{"action": "accept", "src": ["tag:web", "bob@example.com"], "dst": ["tag:db"], "users": ["localpart:*@example.com"]}`,
 			map[string][]string{
 				"db":   {"accept 3 root:", "accept 3 bob:bob", "accept 5 7 root:"},
 				"both": {"accept 3 root:", "accept 3 bob:bob", "accept 5 7 root:"},
 				"web":  {"accept 5 root:"}, "bob1": {"accept 3 root:", "accept 3 bob:bob"},
-			}},
-		{"posture", `{"action": "accept", "src": ["group:dev"], "dst": ["tag:db"], "users": ["root"], "srcPosture": ["posture:win"]}`,
-			map[string][]string{"db": {"accept 3 root:root"}, "both": {"accept 3 root:root"}}},
-		{"recorder", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:db"], "users": ["root"], "recorder": ["tag:web"]}`,
+			},
+		},
+		{
+			"posture", `{"action": "accept", "src": ["group:dev"], "dst": ["tag:db"], "users": ["root"], "srcPosture": ["posture:win"]}`,
+			map[string][]string{"db": {"accept 3 root:root"}, "both": {"accept 3 root:root"}},
+		},
+		{
+			"recorder", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:db"], "users": ["root"], "recorder": ["tag:web"]}`,
 			map[string][]string{
 				"db":   {"accept 3 root:root [100.64.0.7:80 100.64.0.5:80]"},
 				"both": {"accept 3 root:root [100.64.0.7:80 100.64.0.5:80]"},
-			}},
+			},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -286,14 +324,22 @@ func TestSSHRefusals(t *testing.T) {
 		{"empty users", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:web"], "users": []}`, `users must be specified`, "no-ssh-users", "ssh[0].users"},
 		{"star beside a good user", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:web"], "users": ["root", " *"]}`, `user "*" is not valid`, "bad-ssh-user", "ssh[0].users[1]"},
 		{"blank user", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:web"], "users": [" "]}`, `user "" is not valid`, "bad-ssh-user", "ssh[0].users[0]"},
-		{"a user's domain that is not ours", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:web"], "users": ["localpart:*@example.org"]}`,
-			`example.org is not associated with this Tailnet and cannot be used in user:*@<domain> expressions`, "foreign-domain", "ssh[0].users[0]"},
-		{"a domain in capitals", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:web"], "users": ["localpart:*@Example.com"]}`,
-			`Example.com is not associated with this Tailnet and cannot be used in user:*@<domain> expressions`, "foreign-domain", "ssh[0].users[0]"},
-		{"any domain", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:web"], "users": ["localpart:*@*"]}`,
-			`* is not associated with this Tailnet and cannot be used in user:*@<domain> expressions`, "foreign-domain", "ssh[0].users[0]"},
-		{"sources of a domain that is not ours", `{"action": "accept", "src": ["user:*@example.org"], "dst": ["tag:web"], "users": ["root"]}`,
-			`[ssh] example.org is not associated with this Tailnet and cannot be used in user:*@<domain> expressions`, "foreign-domain", "ssh[0].src[0]"},
+		{
+			"a user's domain that is not ours", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:web"], "users": ["localpart:*@example.org"]}`,
+			`example.org is not associated with this Tailnet and cannot be used in user:*@<domain> expressions`, "foreign-domain", "ssh[0].users[0]",
+		},
+		{
+			"a domain in capitals", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:web"], "users": ["localpart:*@Example.com"]}`,
+			`Example.com is not associated with this Tailnet and cannot be used in user:*@<domain> expressions`, "foreign-domain", "ssh[0].users[0]",
+		},
+		{
+			"any domain", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:web"], "users": ["localpart:*@*"]}`,
+			`* is not associated with this Tailnet and cannot be used in user:*@<domain> expressions`, "foreign-domain", "ssh[0].users[0]",
+		},
+		{
+			"sources of a domain that is not ours", `{"action": "accept", "src": ["user:*@example.org"], "dst": ["tag:web"], "users": ["root"]}`,
+			`[ssh] example.org is not associated with this Tailnet and cannot be used in user:*@<domain> expressions`, "foreign-domain", "ssh[0].src[0]",
+		},
 		{"empty variable", rule(`, "acceptEnv": ["TERM", ""]`), `acceptEnv values cannot be empty`, "bad-accept-env", "ssh[0].acceptEnv[1]"},
 		{"negative period", `{"action": "check", "src": ["bob@example.com"], "dst": ["tag:web"], "users": ["root"], "checkPeriod": "-1m"}`, `checkPeriod -1m0s must be a positive duration`, "bad-check-period", "ssh[0].checkPeriod"},
 		{"period of more than a week", `{"action": "check", "src": ["bob@example.com"], "dst": ["tag:web"], "users": ["root"], "checkPeriod": "168h0m1s"}`, `checkPeriod 168h0m1s is above the max (168h)`, "bad-check-period", "ssh[0].checkPeriod"},

@@ -26,14 +26,22 @@ func TestSSHTests(t *testing.T) {
 		name, entry string
 		want        []string // "user@dst wanted got verdict rule"
 	}{
-		{"accepted", `{"src": "bob@example.com", "dst": ["tag:web"], "accept": ["root", "ubuntu"]}`,
-			[]string{"root@tag:web accept accept pass ssh[0]", "ubuntu@tag:web accept accept pass ssh[1]"}},
-		{"another account", `{"src": "bob@example.com", "dst": ["tag:web"], "accept": ["mallory"], "deny": ["mallory"]}`,
-			[]string{"mallory@tag:web accept drop fail", "mallory@tag:web drop drop pass"}},
-		{"the same account to accept and to deny", `{"src": "bob@example.com", "dst": ["tag:web"], "accept": ["root"], "deny": ["root"]}`,
-			[]string{"root@tag:web accept accept pass ssh[0]", "root@tag:web drop accept fail ssh[0]"}},
-		{"a member of the group that the rule names", `{"src": "ada@example.com", "dst": ["tag:box"], "check": ["ubuntu"], "deny": ["root"]}`,
-			[]string{"root@tag:box drop drop pass", "ubuntu@tag:box check check pass ssh[2]"}},
+		{
+			"accepted", `{"src": "bob@example.com", "dst": ["tag:web"], "accept": ["root", "ubuntu"]}`,
+			[]string{"root@tag:web accept accept pass ssh[0]", "ubuntu@tag:web accept accept pass ssh[1]"},
+		},
+		{
+			"another account", `{"src": "bob@example.com", "dst": ["tag:web"], "accept": ["mallory"], "deny": ["mallory"]}`,
+			[]string{"mallory@tag:web accept drop fail", "mallory@tag:web drop drop pass"},
+		},
+		{
+			"the same account to accept and to deny", `{"src": "bob@example.com", "dst": ["tag:web"], "accept": ["root"], "deny": ["root"]}`,
+			[]string{"root@tag:web accept accept pass ssh[0]", "root@tag:web drop accept fail ssh[0]"},
+		},
+		{
+			"a member of the group that the rule names", `{"src": "ada@example.com", "dst": ["tag:box"], "check": ["ubuntu"], "deny": ["root"]}`,
+			[]string{"root@tag:box drop drop pass", "ubuntu@tag:box check check pass ssh[2]"},
+		},
 		{"the group itself", `{"src": "group:dev", "dst": ["tag:box"], "check": ["ubuntu"]}`, []string{"ubuntu@tag:box check check pass ssh[2]"}},
 		{"a check is no accept", `{"src": "ada@example.com", "dst": ["tag:box"], "accept": ["ubuntu"]}`, []string{"ubuntu@tag:box accept check fail ssh[2]"}},
 		{"an accept is no check", `{"src": "bob@example.com", "dst": ["tag:web"], "check": ["root"]}`, []string{"root@tag:web check accept fail ssh[0]"}},
@@ -47,23 +55,37 @@ func TestSSHTests(t *testing.T) {
 		}},
 		{"own name of another domain", `{"src": "cy@example.org", "dst": ["cy@example.org"], "deny": ["cy"]}`, []string{"cy@cy@example.org drop drop pass"}},
 		{"another's name", `{"src": "ada@example.com", "dst": ["ada@example.com"], "deny": ["bob"]}`, []string{"bob@ada@example.com drop drop pass"}},
-		{"tags", `{"src": "tag:db", "dst": ["tag:web", "tag:web"], "accept": ["backup"]}`,
-			[]string{"backup@tag:web accept accept pass ssh[5]", "backup@tag:web accept accept pass ssh[5]"}},
+		{
+			"tags", `{"src": "tag:db", "dst": ["tag:web", "tag:web"], "accept": ["backup"]}`,
+			[]string{"backup@tag:web accept accept pass ssh[5]", "backup@tag:web accept accept pass ssh[5]"},
+		},
 		{"a tag has no devices of its own", `{"src": "tag:db", "dst": ["autogroup:self"], "deny": ["root"]}`, []string{"root@autogroup:self drop invalid fail"}},
-		{"addresses and hosts", `{"src": "100.64.0.3", "dst": ["webhost", "100.64.0.7"], "accept": ["root"]}`,
-			[]string{"root@webhost accept accept pass ssh[0]", "root@100.64.0.7 accept accept pass ssh[0]"}},
+		{
+			"addresses and hosts", `{"src": "100.64.0.3", "dst": ["webhost", "100.64.0.7"], "accept": ["root"]}`,
+			[]string{"root@webhost accept accept pass ssh[0]", "root@100.64.0.7 accept accept pass ssh[0]"},
+		},
 		{"an address that is nobody's", `{"src": "bob@example.com", "dst": ["192.0.2.1"], "deny": ["root"]}`, []string{"root@192.0.2.1 drop drop pass"}},
-		{"names that nobody bears yet", `{"src": "eve@example.com", "dst": ["tag:unused", "eve@example.com"], "accept": ["root"]}`,
-			[]string{"root@tag:unused accept accept pass ssh[6]", "root@eve@example.com accept accept pass ssh[4]"}},
-		{"some of the sources", `{"src": "group:dev", "dst": ["tag:web"], "accept": ["root"], "deny": ["root"]}`,
-			[]string{"root@tag:web accept partial fail ssh[0]", "root@tag:web drop partial fail ssh[0]"}},
-		{"posture that the test gives", `{"src": "ada@example.com", "srcPostureAttrs": {"node:os": "windows"}, "dst": ["tag:web"], "accept": ["vault"]}`,
-			[]string{"vault@tag:web accept accept pass ssh[7]"}},
-		{"posture that is not known", `{"src": "ada@example.com", "dst": ["tag:web"], "accept": ["vault"], "check": ["vault"]}`,
-			[]string{"vault@tag:web accept undecided undecided ssh[7]", "vault@tag:web check undecided fail ssh[7]"}},
+		{
+			"names that nobody bears yet", `{"src": "eve@example.com", "dst": ["tag:unused", "eve@example.com"], "accept": ["root"]}`,
+			[]string{"root@tag:unused accept accept pass ssh[6]", "root@eve@example.com accept accept pass ssh[4]"},
+		},
+		{
+			"some of the sources", `{"src": "group:dev", "dst": ["tag:web"], "accept": ["root"], "deny": ["root"]}`,
+			[]string{"root@tag:web accept partial fail ssh[0]", "root@tag:web drop partial fail ssh[0]"},
+		},
+		{
+			"posture that the test gives", `{"src": "ada@example.com", "srcPostureAttrs": {"node:os": "windows"}, "dst": ["tag:web"], "accept": ["vault"]}`,
+			[]string{"vault@tag:web accept accept pass ssh[7]"},
+		},
+		{
+			"posture that is not known", `{"src": "ada@example.com", "dst": ["tag:web"], "accept": ["vault"], "check": ["vault"]}`,
+			[]string{"vault@tag:web accept undecided undecided ssh[7]", "vault@tag:web check undecided fail ssh[7]"},
+		},
 		{"blanks", `{"src": " bob@example.com", "dst": ["tag:web "], "accept": ["\troot"]}`, []string{"root@tag:web accept accept pass ssh[0]"}},
-		{"empty account", `{"src": "bob@example.com", "dst": ["tag:web"], "accept": ["root", ""]}`,
-			[]string{"root@tag:web accept accept pass ssh[0]", "@tag:web accept invalid fail"}},
+		{
+			"empty account", `{"src": "bob@example.com", "dst": ["tag:web"], "accept": ["root", ""]}`,
+			[]string{"root@tag:web accept accept pass ssh[0]", "@tag:web accept invalid fail"},
+		},
 		{"nothing asked", `{"src": "bob@example.com", "dst": ["tag:web"]}`, []string{"@  invalid fail"}},
 		{"empty lists", `{"src": "bob@example.com", "dst": ["tag:web"], "accept": [], "deny": [], "check": []}`, []string{"@  invalid fail"}},
 		{"no dst", `{"src": "bob@example.com", "dst": [], "deny": ["root"]}`, []string{"@  invalid fail"}},
@@ -71,8 +93,10 @@ func TestSSHTests(t *testing.T) {
 		{"unknown src", `{"src": "tag:wbe", "dst": ["tag:web"], "deny": ["root"]}`, []string{"@  invalid fail"}},
 		{"unknown user", `{"src": "bbo@example.com", "dst": ["tag:web"], "deny": ["root"]}`, []string{"@  invalid fail"}},
 		{"everybody", `{"src": "*", "dst": ["tag:web"], "deny": ["root"]}`, []string{"@  invalid fail"}},
-		{"unknown dst", `{"src": "bob@example.com", "dst": ["webhots", "group:dve", "tag:web"], "deny": ["mallory"]}`,
-			[]string{"mallory@webhots drop invalid fail", "mallory@group:dve drop invalid fail", "mallory@tag:web drop drop pass"}},
+		{
+			"unknown dst", `{"src": "bob@example.com", "dst": ["webhots", "group:dve", "tag:web"], "deny": ["mallory"]}`,
+			[]string{"mallory@webhots drop invalid fail", "mallory@group:dve drop invalid fail", "mallory@tag:web drop drop pass"},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

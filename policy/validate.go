@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/tailscale/hujson"
@@ -204,8 +205,8 @@ func (v *validator) checkGroups() {
 			}
 		}
 	}
-	for i := len(nested) - 1; i >= 0; i-- {
-		nested[i]()
+	for _, n := range slices.Backward(nested) {
+		n()
 	}
 }
 
