@@ -4,7 +4,6 @@ package lab
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -21,6 +20,7 @@ import (
 // Node is a machine of the tailnet: a namespace with a tailscaled. Its addresses are its mesh addresses.
 type Node struct {
 	Machine
+	ID         string // stable, the control plane's
 	Tag        string
 	PodCIDRs   []netip.Prefix // empty: no node of the cluster
 	Pod        *Machine
@@ -181,17 +181,11 @@ func (n *Node) login(ctx context.Context) error {
 		"--accept-dns=false", "--timeout=20s"); err != nil {
 		return err
 	}
-	out, err := n.Tailscale(ctx, "ip")
+	status, err := n.api().Status(ctx)
 	if err != nil {
 		return err
 	}
-	for _, word := range strings.Fields(out) {
-		addr, err := netip.ParseAddr(word)
-		if err != nil {
-			return fmt.Errorf("tailscale ip: %w", err)
-		}
-		n.Addrs = append(n.Addrs, addr)
-	}
+	n.ID, n.Addrs = string(status.Self.ID), status.TailscaleIPs
 	n.lab.Control.SetTags(n.Addr(4), n.Tag)
 	return nil
 }
@@ -199,25 +193,18 @@ func (n *Node) login(ctx context.Context) error {
 // WaitPeers waits until the node runs, sees all others and has routes to them in Tailscale's table.
 func (n *Node) WaitPeers(ctx context.Context) error {
 	return wait(ctx, 30*time.Second, n.Name+" to see its peers", func() error {
-		out, err := n.Tailscale(ctx, "status", "--json")
+		status, err := n.api().Status(ctx)
 		if err != nil {
 			return err
 		}
-		var st struct {
-			BackendState string
-			Peer         map[string]struct{ TailscaleIPs []netip.Addr }
-		}
-		if err := json.Unmarshal([]byte(out), &st); err != nil {
-			return err
-		}
-		if want := len(n.lab.Nodes) - 1; st.BackendState != "Running" || len(st.Peer) != want {
-			return fmt.Errorf("state %s with %d peers, not %d", st.BackendState, len(st.Peer), want)
+		if want := len(n.lab.Nodes) - 1; status.BackendState != "Running" || len(status.Peer) != want {
+			return fmt.Errorf("state %s with %d peers, not %d", status.BackendState, len(status.Peer), want)
 		}
 		routes, err := run(ctx, "ip", "-n", n.Name, "route", "show", "table", "52")
 		if err != nil {
 			return err
 		}
-		for _, p := range st.Peer {
+		for _, p := range status.Peer {
 			if !strings.Contains(routes, p.TailscaleIPs[0].String()+" dev") {
 				return fmt.Errorf("no route to %v in table 52", p.TailscaleIPs[0])
 			}

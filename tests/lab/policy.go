@@ -22,7 +22,7 @@ func (l *Lab) Inventory() *policy.Inventory {
 	}}
 	for i, n := range l.Nodes {
 		d := policy.Device{
-			ID: fmt.Sprint(i + 1), NodeID: fmt.Sprintf("n%dCNTRL", i+1), Name: n.Name + ".example.ts.net", Hostname: n.Name,
+			ID: fmt.Sprint(i + 1), NodeID: n.ID, Name: n.Name + ".example.ts.net", Hostname: n.Name,
 			Tags: []string{n.Tag}, Authorized: true, OS: "linux",
 		}
 		for _, a := range n.Addrs {

@@ -16,7 +16,7 @@ import (
 
 // Document returns a node's document, as the provider writes it.
 func (l *Lab) Document(n *Node) config.Document {
-	node := func(n *Node) config.Node { return config.Node{Name: n.Name, Addresses: n.Addrs} }
+	node := func(n *Node) config.Node { return config.Node{Name: n.Name, ID: n.ID, Addresses: n.Addrs} }
 	doc := config.New()
 	doc.Mesh, doc.Node, doc.PodCIDRs, doc.LocalCIDRs = "lab", node(n), n.PodCIDRs, n.LocalCIDRs
 	for _, p := range l.peers(n) {
