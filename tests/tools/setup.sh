@@ -10,6 +10,7 @@ packages=()
 need() { command -v "$1" >/dev/null || packages+=("$2"); }
 need ip iproute2
 need iptables iptables
+need ipset ipset
 need nft nftables
 need ping iputils-ping
 need unshare util-linux

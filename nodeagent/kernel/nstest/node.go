@@ -31,9 +31,18 @@ type Node struct {
 	PeerSide *Namespace // a peer, behind tailscale0 (its p0) and behind the overlay's tunnel (its tun-ams1)
 }
 
-// NewNode makes a node as tailscaled and kube-router leave it, tailscaled first. Packets to the peer's p0 whose source is
-// not the node's mesh address are dropped there, as WireGuard does. Connection tracking is on from the start.
+// NewNode makes a node as tailscaled and kube-router leave it, tailscaled first.
 func NewNode(t testing.TB) *Node {
+	t.Helper()
+	n := NewIdleNode(t)
+	n.StartTailscale()
+	n.StartRouter()
+	return n
+}
+
+// NewIdleNode makes a node on which neither tailscaled nor kube-router has started. Packets to the peer's p0 whose source
+// is not the node's mesh address are dropped there, as WireGuard does. Connection tracking is on from the start.
+func NewIdleNode(t testing.TB) *Node {
 	t.Helper()
 	node := New(t)
 	n := &Node{Namespace: node, PodSide: node.Another(), PeerSide: node.Another()}
@@ -73,14 +82,29 @@ func NewNode(t testing.TB) *Node {
 			nft add rule inet wireguard input iifname p0 ip6 saddr fd00:10:244:1::/64 counter drop
 		`)
 	})
-	n.StartTailscale()
-	node.Run(`
+	return n
+}
+
+// StartRouter does what kube-router does at its start: its rules have no priority, so that the kernel chooses one.
+func (n *Node) StartRouter() {
+	n.t.Helper()
+	n.Run(`
 		ip route add 100.64.0.12 dev tun-fra1 table 77
 		ip -6 route add fd7a:115c:a1e0::c dev tun-fra1 table 77
 		ip rule add from 10.244.1.0/24 lookup 77
 		ip -6 rule add from fd00:10:244:1::/64 lookup 77
 	`)
-	return n
+}
+
+// StopRouter takes away what StartRouter made.
+func (n *Node) StopRouter() {
+	n.t.Helper()
+	n.Run(`
+		ip rule del from 10.244.1.0/24 lookup 77
+		ip -6 rule del from fd00:10:244:1::/64 lookup 77
+		ip route flush table 77
+		ip -6 route flush table 77
+	`)
 }
 
 // pointToPoint makes a device that sends whatever it gets to the other end, in the peer: a veth without ARP whose ends
@@ -129,10 +153,10 @@ func (n *Node) StopTailscale() {
 }
 
 // InPod runs f in the pod's namespace.
-func (n *Node) InPod(f func()) { n.PodSide.in(n.Namespace, f) }
+func (n *Node) InPod(f func()) { n.PodSide.Visit(f) }
 
 // InPeer runs f in the peer's namespace.
-func (n *Node) InPeer(f func()) { n.PeerSide.in(n.Namespace, f) }
+func (n *Node) InPeer(f func()) { n.PeerSide.Visit(f) }
 
 // PodReaches says whether a ping from the pod to the address is answered.
 func (n *Node) PodReaches(address string) bool {
@@ -214,16 +238,11 @@ func (l *lines) count(part string) int {
 	return n
 }
 
-// Dump returns everything of the node's networking that the agent could change, as the tools print it.
+// Dump returns everything of the node's networking that the agent could change, as the tools print it: policy rules,
+// routes, nftables, both backends of iptables, ipsets.
 func (n *Node) Dump() string {
 	n.t.Helper()
-	return n.Run(`
-		ip rule
-		ip -6 rule
-		ip -4 route show table all
-		ip -6 route show table all
-		nft -s list ruleset
-		iptables-save 2>/dev/null | grep -v '^#' || true
-		iptables-legacy-save 2>/dev/null | grep -v '^#' || true
-	`)
+	return n.Run(`{ ip rule; ip -6 rule; ip -4 route show table all; ip -6 route show table all; nft -s list ruleset; ` +
+		`for t in iptables-nft ip6tables-nft iptables-legacy ip6tables-legacy; do echo "# $t"; $t-save | grep -v '^#' | sed 's, \[.*\],,'; done; ` +
+		`ipset -s save | sed "s, initval [^ ]*,,"; } 2>/dev/null || true`)
 }

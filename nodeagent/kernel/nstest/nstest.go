@@ -32,11 +32,7 @@ func New(t testing.TB) *Namespace {
 	if os.Geteuid() != 0 {
 		missing(t, "root")
 	}
-	for _, tool := range []string{"ip", "nft", "ping"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			missing(t, tool)
-		}
-	}
+	need(t, "ip", "nft", "ping")
 	runtime.LockOSThread()
 	origin, err := netns.Get()
 	if err != nil {
@@ -61,6 +57,15 @@ func New(t testing.TB) *Namespace {
 	return n
 }
 
+func need(t testing.TB, tools ...string) {
+	t.Helper()
+	for _, tool := range tools {
+		if _, err := exec.LookPath(tool); err != nil {
+			missing(t, tool)
+		}
+	}
+}
+
 func missing(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv("REQUIRE_NETNS") != "" {
@@ -79,7 +84,7 @@ func (n *Namespace) Another() *Namespace {
 	n.enter()
 	n.t.Cleanup(func() { handle.Close() })
 	other := &Namespace{t: n.t, handle: handle}
-	other.in(n, other.prepare)
+	other.Visit(other.prepare)
 	return other
 }
 
@@ -101,9 +106,20 @@ func (n *Namespace) enter() {
 	}
 }
 
-func (n *Namespace) in(home *Namespace, f func()) {
+// Visit runs f in the namespace, and comes back to the one that the thread is in.
+func (n *Namespace) Visit(f func()) {
+	n.t.Helper()
+	home, err := netns.Get()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer home.Close()
 	n.enter()
-	defer home.enter()
+	defer func() {
+		if err := netns.Set(home); err != nil {
+			n.t.Fatal(err)
+		}
+	}()
 	f()
 }
 
