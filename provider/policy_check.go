@@ -36,6 +36,10 @@ type policyCheck struct {
 	validation   string
 	// written says that the text is about to be written, so that it is worth asking the service.
 	written bool
+
+	// What run found out: the judgement of the text, nil where there is none, and the devices it was judged with.
+	report *policy.Report
+	inv    *policy.Inventory
 }
 
 // run judges the policy and reports on the attributes of the caller. What cannot be known yet is one warning and blocks
@@ -81,10 +85,10 @@ func (c *policyCheck) offline(ctx context.Context) (diags diag.Diagnostics) {
 		return diags
 	}
 	src := []byte(c.content.ValueString())
-	report := policy.Check("", src, inv, reqs)
-	diags.Append(findings(path.Root("content"), report.Diagnostics, src)...)
-	if !report.Accepted && !diags.HasError() {
-		diags.AddAttributeError(path.Root("content"), report.Message, "The control plane would refuse this policy with this message.")
+	c.inv, c.report = inv, policy.Check("", src, inv, reqs)
+	diags.Append(findings(path.Root("content"), c.report.Diagnostics, src)...)
+	if !c.report.Accepted && !diags.HasError() {
+		diags.AddAttributeError(path.Root("content"), c.report.Message, "The control plane would refuse this policy with this message.")
 	}
 	return diags
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/tailscale/hujson"
 
@@ -106,7 +107,7 @@ func textDiff(oldName, old, newName, current string) string {
 
 // rivalReport tells three versions apart: the one that the plan saw, the one in force, which somebody else wrote, and
 // ours, which was not written.
-func rivalReport(ctx context.Context, api *client.Client, base, ours string) string {
+func rivalReport(ctx context.Context, api *client.Client, base, ours string, inventory types.String) string {
 	var b strings.Builder
 	b.WriteString("Nothing was written: the write was for the version that the plan saw, and that is no longer in force.\n")
 	live, err := api.GetPolicy(ctx)
@@ -120,8 +121,32 @@ func rivalReport(ctx context.Context, api *client.Client, base, ours string) str
 	if len(both) > 0 {
 		fmt.Fprintf(&b, "Both changed: %s.\n", sections(both))
 	}
+	b.WriteString(theirAccess(ctx, api, base, live.HuJSON, inventory))
 	b.WriteString("\nWhat they changed:\n\n" + textDiff("planned", base, "in force", live.HuJSON))
 	b.WriteString("\nTake what you want of it into your file and plan again; the next plan starts from the version in force.")
+	return b.String()
+}
+
+// theirAccess says what the version in force lets through that the one before did not, and the other way round.
+func theirAccess(ctx context.Context, api *client.Client, base, live string, inventory types.String) string {
+	s := &session{client: api}
+	inv, diags := s.inventory(ctx, inventory)
+	if diags.HasError() {
+		return ""
+	}
+	gained, lost, ok := accessChange(base, policy.Check("", []byte(live), inv, nil), inv)
+	if !ok || len(gained)+len(lost) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	for _, change := range []struct {
+		what  string
+		lines []string
+	}{{"let through", gained}, {"no longer let through", lost}} {
+		if len(change.lines) > 0 {
+			fmt.Fprintf(&b, "\nSince their change this is %s:\n\n  %s\n", change.what, strings.Join(change.lines, "\n  "))
+		}
+	}
 	return b.String()
 }
 

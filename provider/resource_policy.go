@@ -61,6 +61,17 @@ type policyModel struct {
 	Adopt        types.String `tfsdk:"adopt"`
 	OnDestroy    types.String `tfsdk:"on_destroy"`
 	ETag         types.String `tfsdk:"etag"`
+	AccessGained types.List   `tfsdk:"access_gained"`
+	AccessLost   types.List   `tfsdk:"access_lost"`
+}
+
+// settleAccess replaces what a plan left open, which an apply must not.
+func (m *policyModel) settleAccess() {
+	for _, list := range []*types.List{&m.AccessGained, &m.AccessLost} {
+		if list.IsUnknown() {
+			*list = types.ListNull(types.StringType)
+		}
+	}
 }
 
 func (r *policyResource) Metadata(_ context.Context, req resource.MetadataRequest, resp *resource.MetadataResponse) {
@@ -137,6 +148,16 @@ func (r *policyResource) Schema(_ context.Context, _ resource.SchemaRequest, res
 			"etag": schema.StringAttribute{
 				Computed: true, MarkdownDescription: "The tag of the file as it was last seen. A write replaces this version of the file and no other.",
 			},
+			"access_gained": schema.ListAttribute{
+				Computed: true, ElementType: types.StringType,
+				MarkdownDescription: "What the change of `content` that is planned, or was applied last, lets through that was not let through before: " +
+					"a line for each rule that gives it, as in `group:eng -> tag:db: tcp 5432 (grants[3] added)`. It is worked out for the tailnet's " +
+					"devices; null where they are not known or `validation` is not `offline` or `both`.",
+			},
+			"access_lost": schema.ListAttribute{
+				Computed: true, ElementType: types.StringType,
+				MarkdownDescription: "What it lets through no longer.",
+			},
 		},
 	}
 }
@@ -174,9 +195,6 @@ func (r *policyResource) ModifyPlan(ctx context.Context, req resource.ModifyPlan
 		return
 	}
 	written := created || !plan.Content.Equal(state.Content)
-	if !written {
-		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("etag"), state.ETag)...)
-	}
 	if created && plan.Adopt.ValueString() == adoptNever {
 		resp.Diagnostics.AddAttributeError(path.Root("adopt"), "the policy file must be imported",
 			fmt.Sprintf("Every tailnet has a policy file, and adopt = %q says not to take it over. Import it: any ID will do, "+
@@ -188,6 +206,36 @@ func (r *policyResource) ModifyPlan(ctx context.Context, req resource.ModifyPlan
 		validation: plan.Validation.ValueString(), written: written,
 	}
 	resp.Diagnostics.Append(check.run(ctx)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	switch {
+	case !written:
+		plan.ETag, plan.AccessGained, plan.AccessLost = state.ETag, state.AccessGained, state.AccessLost
+	case plan.Content.IsUnknown() || plan.Inventory.IsUnknown():
+		// So are they.
+	default:
+		plan.AccessGained, plan.AccessLost = types.ListNull(types.StringType), types.ListNull(types.StringType)
+		if old, ok := r.before(ctx, state.Content, created); ok {
+			if gained, lost, ok := check.access(old); ok {
+				plan.AccessGained, plan.AccessLost = stringList(gained), stringList(lost)
+			}
+		}
+	}
+	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+}
+
+// before is the text that is about to be replaced.
+func (r *policyResource) before(ctx context.Context, state types.String, created bool) (text string, ok bool) {
+	if !created {
+		return state.ValueString(), true
+	}
+	api, err := r.api()
+	if err != nil {
+		return "", false
+	}
+	live, err := api.GetPolicy(ctx) // a failure is not worth a word: the apply will meet it too
+	return live.HuJSON, err == nil
 }
 
 func (r *policyResource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
@@ -200,6 +248,7 @@ func (r *policyResource) Create(ctx context.Context, req resource.CreateRequest,
 	if api == nil {
 		return
 	}
+	plan.settleAccess()
 	ours, match := plan.Content.ValueString(), client.MatchDefault
 	if adopt := plan.Adopt.ValueString(); adopt != adoptIfDefault {
 		live, err := api.GetPolicy(ctx)
@@ -290,6 +339,7 @@ func (r *policyResource) Update(ctx context.Context, req resource.UpdateRequest,
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	plan.settleAccess()
 	if !plan.Content.Equal(state.Content) {
 		api := r.need(&resp.Diagnostics, "write the policy file")
 		if api == nil {
@@ -304,7 +354,7 @@ func (r *policyResource) Update(ctx context.Context, req resource.UpdateRequest,
 		switch {
 		case client.IsPreconditionFailed(err):
 			resp.Diagnostics.AddError("the policy file was changed by somebody else since the plan",
-				rivalReport(ctx, api, state.Content.ValueString(), ours))
+				rivalReport(ctx, api, state.Content.ValueString(), ours, plan.Inventory))
 		case err != nil:
 			resp.Diagnostics.Append(apiError(err, "Nothing was written."))
 		}

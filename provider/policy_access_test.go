@@ -1,0 +1,92 @@
+package provider
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/controlsim"
+)
+
+// lines expects a list of texts, each by a part of it.
+func lines(parts ...string) knownvalue.Check {
+	checks := make([]knownvalue.Check, len(parts))
+	for i, p := range parts {
+		checks[i] = knownvalue.StringRegexp(says(p))
+	}
+	return knownvalue.ListExact(checks)
+}
+
+func planned(gained, lost knownvalue.Check) resource.ConfigPlanChecks {
+	return resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+		plancheck.ExpectKnownValue("tailmesh_policy.this", tfjsonpath.New("access_gained"), gained),
+		plancheck.ExpectKnownValue("tailmesh_policy.this", tfjsonpath.New("access_lost"), lost),
+	}}
+}
+
+// The plan says who will reach whom and who no longer, also of the first write, which replaces the default file.
+func TestPolicyAccess(t *testing.T) {
+	needTofu(t)
+	tailnet := newTailnet(t, controlsim.Options{})
+	changed := strings.Replace(meshPolicy, `"ip": ["*", "ip-in-ip:*"]}`, `"ip": ["tcp:*", "ip-in-ip:*"]}, {"src": ["autogroup:member"], "dst": ["tag:node"], "ip": ["22"]}`, 1)
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories(),
+		Steps: []resource.TestStep{
+			{
+				Config: tailnet.config(policyConfig(meshPolicy, "")),
+				ConfigPlanChecks: planned(lines("tag:node -> tag:node: ip-in-ip"), knownvalue.ListPartial(map[int]knownvalue.Check{
+					0: knownvalue.StringRegexp(says("->")),
+				})),
+			},
+			{
+				Config:           tailnet.config(policyConfig(changed, "")),
+				ConfigPlanChecks: planned(lines("-> tag:node: tcp,udp 22"), lines("tag:node -> tag:node: udp *")),
+			},
+			{ // what does not change the file keeps what the last change did
+				Config:           tailnet.config(policyConfig(changed, "on_destroy = \"reset\"\n")),
+				ConfigPlanChecks: planned(lines("-> tag:node: tcp,udp 22"), lines("tag:node -> tag:node: udp *")),
+			},
+			{
+				Config:           tailnet.config(policyConfig(meshPolicy, "validation = \"off\"\n")),
+				ConfigPlanChecks: planned(knownvalue.Null(), knownvalue.Null()),
+			},
+		},
+	})
+}
+
+// between does something after the plan and before the apply.
+type between func()
+
+func (f between) CheckPlan(context.Context, plancheck.CheckPlanRequest, *plancheck.CheckPlanResponse) { f() }
+
+// A node that joins after the plan does not make the apply differ from it.
+func TestPolicyNodeJoinsAfterPlan(t *testing.T) {
+	needTofu(t)
+	tailnet := newTailnet(t, controlsim.Options{})
+	join := between(func() {
+		err := tailnet.AddDevice(controlsim.Device{
+			Hostname: "lon1", Addresses: []string{"100.64.0.31"}, Tags: []string{"tag:node"}, Authorized: true,
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories(),
+		Steps: []resource.TestStep{
+			{Config: tailnet.config(policyConfig(strings.Replace(meshPolicy, `, "ip-in-ip:*"`, "", 1), ""))},
+			{
+				Config:           tailnet.config(policyConfig(meshPolicy, meshRequirement)),
+				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{join}},
+			},
+		},
+	})
+	if n := len(tailnet.Devices()); n < 6 {
+		t.Errorf("%d devices: nobody joined", n)
+	}
+}
