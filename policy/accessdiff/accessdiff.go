@@ -81,7 +81,8 @@ type part struct {
 
 // Party is one end of a change.
 type Party struct {
-	// Names stand for the addresses exactly: selectors of the policy, host names of devices, addresses.
+	// Names stand for the addresses exactly: selectors of the policy, host names of devices, addresses. Of an undecided
+	// change it may be a group whose members are not known; Devices then counts those that may be theirs.
 	Names []string `json:"names"`
 	// Except are names whose addresses are not meant.
 	Except  []string `json:"except,omitempty"`

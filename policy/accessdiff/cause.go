@@ -36,9 +36,9 @@ func (f *folder) cause(b bundle) Cause {
 		texts = append(texts, d.String())
 	}
 	// An edited definition is the cause where the rule itself was in both policies.
-	if d == nil || d.old != nil && d.new != nil {
-		for _, def := range f.definitions(r) {
-			def.used = true
+	for _, def := range f.definitions(r) {
+		def.used = true
+		if d == nil || d.old != nil && d.new != nil {
 			texts = append(texts, def.String())
 		}
 	}
@@ -148,8 +148,8 @@ func rulePostures(p *policy.Policy, path string) (names []string, own bool) {
 	return p.DefaultSrcPosture.Values(), false
 }
 
-// unused lists the edits that are the cause of no change.
-func (f *folder) unused() []Edit {
+// unused lists the edits that are the cause of no change; differs says whether there is any.
+func (f *folder) unused(differs bool) []Edit {
 	lands := [2]map[string]bool{f.landing(0), f.landing(1)}
 	var out []Edit
 	for _, d := range f.edits.list {
@@ -175,7 +175,7 @@ func (f *folder) unused() []Edit {
 	for _, section := range f.edits.order {
 		out = append(out, Edit{Path: section, What: "in another order"})
 	}
-	if len(out) == 0 && !slices.ContainsFunc(f.edits.list, (*edit).changed) {
+	if !differs && len(out) == 0 && !slices.ContainsFunc(f.edits.list, (*edit).changed) {
 		if string(f.sides[0].report.Policy.Source()) != string(f.sides[1].report.Policy.Source()) {
 			out = append(out, Edit{Path: "text", What: "comments, layout or the order of keys only"})
 		}

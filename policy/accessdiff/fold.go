@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"go4.org/netipx"
 )
 
 // maxLines is how many lines one rule may have for one effect; where its difference falls into more pieces, it gets one
@@ -24,15 +26,19 @@ func newFolder(k *comparer) *folder {
 	for i, s := range k.sides {
 		f.namers[i] = newNamer(k.world, s)
 	}
-	f.all = target{own: newBitset(k.size)}
+	f.all.own = newBitset(k.size)
+	var behind netipx.IPSetBuilder
 	for _, c := range k.classes {
 		for _, d := range c.devices {
 			for _, p := range k.own[d] {
 				f.all.own.add(p)
 			}
-			f.all.behind = append(f.all.behind, c.behind...)
+		}
+		for _, r := range c.behind {
+			behind.AddRange(r)
 		}
 	}
+	f.all.behind = built(&behind)
 	return f
 }
 
@@ -77,7 +83,7 @@ func (f *folder) result() *Result {
 	for _, l := range [][]Change{r.Gained, r.Lost, r.Undecided} {
 		f.sort(l)
 	}
-	r.Edited = append(r.Edited, f.unused()...)
+	r.Edited = append(r.Edited, f.unused(len(f.keys) > 0)...)
 	r.Named = f.named()
 	return r
 }
@@ -204,7 +210,9 @@ func (f *folder) change(b bundle, fr fragment) Change {
 	}
 	srcNames, dstNames := ruleNames(f.causes[b.cause].side, f.causes[b.cause].path)
 	src := newBitset(f.size)
+	srcOther, dstOther := f.counterpart(f.causes[b.cause])
 	dst := target{own: newBitset(f.size)}
+	var behind netipx.IPSetBuilder
 	var unplaced []string
 	byClass := map[int]bitset{} // sources of each class
 	var classes []int
@@ -226,19 +234,23 @@ func (f *folder) change(b bundle, fr fragment) Change {
 		byClass[p.fact.class].or(seenSet)
 		if at := [2]int{p.fact.class, p.fact.group}; !seen[at] {
 			seen[at] = true
-			f.aim(&dst, cl, gr)
+			f.aim(dst.own, &behind, cl, gr)
 		}
 	}
 	if b.kind != Attribute && b.kind != Route {
-		c.Src = n.party(src, srcNames)
+		c.Src = n.party(src, srcNames, srcOther)
+		if sel := n.unknownGroup(c.Needs, src, srcNames); sel != "" {
+			c.Src.Names, c.Src.Except = []string{sel}, nil
+		}
 	}
+	dst.behind = built(&behind)
 	switch {
 	case len(unplaced) > 0:
 		c.Dst = Party{Names: unplaced}
 	case slices.Contains(fr.srcs, ownDevices):
 		c.Dst = Party{Names: []string{autogroupSelf}, Devices: len(f.devicesIn(dst.own))}
 	default:
-		c.Dst = n.destination(dst, f.all, dstNames)
+		c.Dst = n.destination(dst, f.all, dstNames, dstOther)
 	}
 	for _, ci := range classes {
 		c.Pairs += f.pairs(f.classes[ci], byClass[ci])
@@ -247,15 +259,26 @@ func (f *folder) change(b bundle, fr fragment) Change {
 	return c
 }
 
-// aim adds a group of a class to a target.
-func (f *folder) aim(t *target, c *class, gr *group) {
+// counterpart are the selectors of the same rule in the other policy.
+func (f *folder) counterpart(c cause) (src, dst []string) {
+	if d := f.edits.byOld[c.path]; c.side == f.sides[0] && d != nil && d.new != nil {
+		return ruleNames(f.sides[1], d.new.path)
+	}
+	if d := f.edits.byNew[c.path]; c.side == f.sides[1] && d != nil && d.old != nil {
+		return ruleNames(f.sides[0], d.old.path)
+	}
+	return nil, nil
+}
+
+// aim adds a group of a class to a destination.
+func (f *folder) aim(own bitset, behind *netipx.IPSetBuilder, c *class, gr *group) {
 	for _, d := range c.devices {
 		for _, i := range gr.own {
-			t.own.add(f.own[d][i])
+			own.add(f.own[d][i])
 		}
-		for _, i := range gr.behind {
-			t.behind = append(t.behind, c.behind[i])
-		}
+	}
+	for _, i := range gr.behind {
+		behind.AddRange(c.behind[i])
 	}
 }
 

@@ -82,8 +82,9 @@ func (n *namer) selector(text string) bitset {
 	return b
 }
 
-// party names a set of points. What the rule itself names comes first.
-func (n *namer) party(b bitset, preferred []string) Party {
+// party names a set of points. What the rule itself names comes first, and of what is left out what it named before, or
+// names now.
+func (n *namer) party(b bitset, preferred, other []string) Party {
 	names, cost := n.cover(b, preferred)
 	out := Party{Names: names, Devices: len(n.devicesIn(b))}
 	for _, p := range preferred {
@@ -93,8 +94,23 @@ func (n *namer) party(b bitset, preferred []string) Party {
 		}
 		rest := whole.clone()
 		rest.andNot(b)
-		if except, c := n.cover(rest, nil); 1+c < cost && len(except) > 0 {
+		if except, c := n.cover(rest, other); 1+c < cost && len(except) > 0 {
 			out.Names, out.Except, cost = []string{p}, except, 1+c
+		}
+	}
+	return out
+}
+
+// unknownGroup returns the name of the group whose unknown members are meant, where they alone are: nobody whom the rule
+// names besides. They stand for no more than the devices of b.
+func (n *namer) unknownGroup(needs string, b bitset, preferred []string) string {
+	out := ""
+	for _, p := range preferred {
+		if needs == "members of "+p {
+			out = p
+		}
+		if n.selector(p).meets(b) {
+			return ""
 		}
 	}
 	return out
@@ -197,45 +213,106 @@ func adjacent(a, b netipx.IPRange) bool {
 	return a.To().Next() == b.From() && a.To().BitLen() == b.From().BitLen()
 }
 
-// target is a destination: points of devices, and what is behind routers.
+// target is a destination: points of devices, and addresses behind routers, whichever router it is.
 type target struct {
 	own    bitset
-	behind []netipx.IPRange // with duplicates, where several routers forward it
+	behind *netipx.IPSet
 }
 
-// destination names a destination. all is every destination that there is.
-func (n *namer) destination(t, all target, preferred []string) Party {
-	behind := pieces(t.behind)
-	out := Party{Devices: len(n.devicesIn(t.own))}
-	if slices.Contains(preferred, "*") && all.own.within(t.own) && len(t.behind) == len(all.behind) {
-		out.Names = []string{"*"}
-		out.Behind = len(merged(behind))
-		return out
-	}
-	out.Behind = len(merged(behind))
+// destination names a destination; all is every destination that there is. Preferred are the names in the rule, and
+// other those that the rule had before or has now.
+func (n *namer) destination(t, all target, preferred, other []string) Party {
+	out := Party{Devices: len(n.devicesIn(t.own)), Behind: len(t.behind.Ranges())}
 	if !t.own.empty() {
-		p := n.party(t.own, without(preferred, "*"))
+		p := n.party(t.own, without(preferred, "*"), other)
 		out.Names, out.Except = p.Names, p.Except
 	}
-	left, have := behind, merged(behind)
+	for _, name := range n.behindNames(t.behind, all.behind, preferred) {
+		if !slices.Contains(out.Names, name) {
+			out.Names = append(out.Names, name)
+		}
+	}
+	cost := len(out.Names) + len(out.Except)
 	for _, p := range preferred {
-		literal := n.literals(p)
-		rest := slices.DeleteFunc(slices.Clone(left), func(r netipx.IPRange) bool { return inside(r, literal) })
-		// The name holds where everything in it that is behind any router is meant.
-		if len(rest) == len(left) || slices.ContainsFunc(all.behind, func(r netipx.IPRange) bool {
-			return inside(r, literal) && !inside(r, have)
-		}) {
+		whole := target{own: newBitset(n.size), behind: &netipx.IPSet{}}
+		switch literal := n.literals(p); {
+		case p == "*":
+			whole = all
+		case len(literal) > 0:
+			n.points(whole.own, n.s.access.Select(p).IPs)
+			whole.own.and(all.own)
+			whole.behind = intersection(all.behind, setOf(literal))
+		default:
 			continue
 		}
-		left = rest
-		if !slices.Contains(out.Names, p) {
-			out.Names = append(out.Names, p)
+		rest := target{own: whole.own.clone(), behind: minus(whole.behind, t.behind)}
+		rest.own.andNot(t.own)
+		if !t.own.within(whole.own) || len(minus(t.behind, whole.behind).Ranges()) > 0 {
+			continue
+		}
+		except, _ := n.cover(rest.own, other)
+		for _, name := range n.behindNames(rest.behind, all.behind, other) {
+			if !slices.Contains(except, name) {
+				except = append(except, name)
+			}
+		}
+		if 1+len(except) < cost || len(except) == 0 {
+			out.Names, out.Except, cost = []string{p}, except, 1+len(except)
 		}
 	}
-	for _, r := range merged(left) {
-		out.Names = append(out.Names, rangeText(r))
+	return out
+}
+
+// behindNames names addresses behind routers. A name that a rule spells stands for what is there of it.
+func (n *namer) behindNames(set, all *netipx.IPSet, preferred []string) []string {
+	var out []string
+	left := set
+	for _, p := range preferred {
+		literal := n.literals(p)
+		if len(literal) == 0 {
+			continue
+		}
+		there := intersection(all, setOf(literal))
+		if len(minus(there, set).Ranges()) == 0 && len(intersection(there, left).Ranges()) > 0 {
+			out = append(out, p)
+			left = minus(left, there)
+		}
+	}
+	for _, r := range left.Ranges() {
+		out = append(out, rangeText(r))
 	}
 	return out
+}
+
+func setOf(ranges []netipx.IPRange) *netipx.IPSet {
+	var b netipx.IPSetBuilder
+	for _, r := range ranges {
+		b.AddRange(r)
+	}
+	return built(&b)
+}
+
+func intersection(a, b *netipx.IPSet) *netipx.IPSet {
+	var s netipx.IPSetBuilder
+	s.AddSet(a)
+	s.Intersect(b)
+	return built(&s)
+}
+
+func minus(a, b *netipx.IPSet) *netipx.IPSet {
+	var s netipx.IPSetBuilder
+	s.AddSet(a)
+	s.RemoveSet(b)
+	return built(&s)
+}
+
+// built cannot fail: only ranges of one family that are in order ever come in.
+func built(b *netipx.IPSetBuilder) *netipx.IPSet {
+	s, err := b.IPSet()
+	if err != nil {
+		return &netipx.IPSet{}
+	}
+	return s
 }
 
 // literals are the addresses that a selector spells.
@@ -257,24 +334,6 @@ func (n *namer) literals(selector string) []netipx.IPRange {
 
 func without(list []string, s string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(t string) bool { return t == s })
-}
-
-// inside reports whether r lies in one of in.
-func inside(r netipx.IPRange, in []netipx.IPRange) bool {
-	return slices.ContainsFunc(in, func(o netipx.IPRange) bool { return o.Contains(r.From()) && o.Contains(r.To()) })
-}
-
-// merged joins neighbours.
-func merged(in []netipx.IPRange) []netipx.IPRange {
-	var b netipx.IPSetBuilder
-	for _, r := range in {
-		b.AddRange(r)
-	}
-	set, err := b.IPSet()
-	if err != nil {
-		return in
-	}
-	return set.Ranges()
 }
 
 // ruleNames are the selectors that a rule names as sources and as destinations.

@@ -35,7 +35,7 @@ func few(names []string) string {
 func (c Change) String() string {
 	out := c.Parties() + ": " + c.What() + " (" + c.Size() + "; " + diag.Printable(c.Cause.Text) + ")"
 	if c.Needs != "" {
-		out += "; undecided without " + diag.Printable(c.Needs)
+		out += "; cannot be decided without " + diag.Printable(c.Needs)
 	}
 	return out
 }
@@ -97,8 +97,15 @@ func short(s string) string {
 	return s
 }
 
-// Size is how many devices are concerned.
+// Size is how many devices are concerned, or may be.
 func (c Change) Size() string {
+	if c.Needs != "" {
+		return "up to " + c.size()
+	}
+	return c.size()
+}
+
+func (c Change) size() string {
 	dst := fmt.Sprint(c.Dst.Devices)
 	switch {
 	case c.Dst.Devices == 0 && c.Dst.Behind > 0:
