@@ -64,7 +64,7 @@ func startControl(addr string, logf logger.Logf) (*Control, error) {
 			http.NotFound(w, r)
 		}
 	})}
-	go c.http.Serve(ln)
+	go func() { _ = c.http.Serve(ln) }() // until it is closed
 	return c, nil
 }
 
@@ -102,9 +102,7 @@ func (c *Control) notify() {
 func (c *Control) stream(ctx context.Context, w testcontrol.MapStreamWriter, req *tailcfg.MapRequest) {
 	if !req.Stream {
 		// An update of endpoints, host info and so on. Nodes send it apart from the long poll and ignore the answer's body.
-		if !req.ReadOnly {
-			c.update(req)
-		}
+		c.update(req)
 		_ = w.SendMapMessage(&tailcfg.MapResponse{})
 		return
 	}

@@ -299,11 +299,41 @@ func (l *Lab) reversePathDrops(t *testing.T) int {
 	return sum
 }
 
+// testVariants repeats the matrix's hardest states with the agent's other ways of doing its work.
+func testVariants(t *testing.T, l *Lab) {
+	l.policyFile(t, withOverlay)
+	rows := l.rows()
+	for _, mode := range []string{config.ModeMark, config.ModeRules} {
+		for _, backend := range []string{config.BackendNFTables} {
+			t.Run(mode+"/"+backend, func(t *testing.T) {
+				for _, n := range l.Mesh() {
+					t.Cleanup(func() {
+						if err := SetReversePathFilter(n, 0, true); err != nil {
+							t.Error(err)
+						}
+					})
+					if err := SetReversePathFilter(n, 1, true); err != nil {
+						t.Fatal(err)
+					}
+				}
+				l.overlayRule(t, behind10, false)
+				l.install(t, agent(func(n *Node) config.Document {
+					doc := l.Document(n)
+					doc.Routing.Mode, doc.Firewall.Backend = mode, backend
+					return doc
+				}, 0))
+				l.judge(t, rows, overlayAdmitted().and(repaired()))
+			})
+		}
+	}
+}
+
 func TestLab(t *testing.T) {
 	l := start(t)
 	l.service(t)
 	t.Run("matrix", func(t *testing.T) { testMatrix(t, l) })
 	t.Run("reverse path filter", func(t *testing.T) { testReversePath(t, l) })
+	t.Run("variants", func(t *testing.T) { testVariants(t, l) })
 	t.Run("policy", func(t *testing.T) { testPolicy(t, l) })
 	t.Run("router returns", func(t *testing.T) { testRouterReturns(t, l) })
 	t.Run("daemon restarts", func(t *testing.T) { testRestart(t, l) })

@@ -46,32 +46,23 @@ func (m *Machine) Addr(f Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// Config says where a lab keeps its files and where it reports to.
-type Config struct {
-	Dir  string // for the daemons' state, sockets and logs
-	Logf func(string, ...any)
-}
-
 // Lab is a tailnet with a mesh of two cluster nodes and a device that is no peer of theirs.
 type Lab struct {
-	Config
 	Control  *Control
 	Nodes    []*Node // all, in the order of their mesh addresses
 	Ams, Fra *Node   // nodes of the mesh; Ams has the location's networks behind it
 	Laptop   *Node   // in the tailnet, no peer
 	Location []*Machine
 
+	dir   string
 	taps  *taps
 	flows atomic.Int64 // how many there were
 }
 
-// New builds the network, starts the control server and the nodes, and waits until each node sees all others. The caller
-// must be inside [Enter].
-func New(ctx context.Context, cfg Config) (_ *Lab, err error) {
-	if cfg.Logf == nil {
-		cfg.Logf = func(string, ...any) {}
-	}
-	l := &Lab{Config: cfg, taps: newTaps()}
+// New builds the network, starts the control server and the nodes, and waits until each node sees all others. dir is for
+// the daemons' state, sockets and logs. The caller must be inside [Enter].
+func New(ctx context.Context, dir string) (_ *Lab, err error) {
+	l := &Lab{dir: dir, taps: newTaps()}
 	defer func() {
 		if err != nil {
 			l.Close()

@@ -50,7 +50,7 @@ func start(t *testing.T) *Lab {
 		}
 		t.Skipf("a lab needs %s", what)
 	}
-	l, err := New(t.Context(), Config{Dir: t.TempDir(), Logf: t.Logf})
+	l, err := New(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

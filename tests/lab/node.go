@@ -35,7 +35,7 @@ type Node struct {
 }
 
 func (l *Lab) addNode(index int, name, tag string, pods bool) (*Node, error) {
-	dir := filepath.Join(l.Dir, name)
+	dir := filepath.Join(l.dir, name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}

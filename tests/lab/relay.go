@@ -49,7 +49,7 @@ func startRelay(addr string, logf logger.Logf) (*relay, error) {
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}, // DERP needs HTTP/1.1
 		ErrorLog:     logger.StdLogger(logf),
 	}
-	go r.https.ServeTLS(ln, "", "")
+	go func() { _ = r.https.ServeTLS(ln, "", "") }() // until it is closed
 	go serveSTUN(pc)
 	return r, nil
 }
