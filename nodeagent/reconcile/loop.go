@@ -40,7 +40,7 @@ type Loop struct {
 
 	verdicts map[string]string // of the peers, as last logged
 	lastBad  string            // the document's error, as last logged
-	lastKeep string            // the error of putting it away, as last logged
+	notKept  bool              // the document could not be put away, and that was logged
 	repairs  []time.Time       // of the last minute
 	kept     string            // the document that was last put away
 	reached  *desired.State    // what the last pass brought the node to
@@ -188,13 +188,13 @@ func (l *Loop) keep(doc config.Document) {
 	}
 	if err := l.Keep(doc); err != nil {
 		// The next pass tries again.
-		if err.Error() != l.lastKeep {
+		if !l.notKept {
 			l.Log.Warn("could not put the document away for the next start", "error", err)
 		}
-		l.lastKeep = err.Error()
+		l.notKept = true
 		return
 	}
-	l.kept, l.lastKeep = string(text), ""
+	l.kept, l.notKept = string(text), false
 }
 
 func (l *Loop) logBad(reason string) {

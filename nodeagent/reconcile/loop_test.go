@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"syscall"
@@ -50,10 +52,11 @@ func start(t *testing.T, s *service, good *config.Document) {
 		},
 		Good: good,
 		Keep: func(doc config.Document) error {
-			if s.keepErr == nil {
-				s.kept = append(s.kept, doc)
+			if s.keepErr != nil {
+				return fmt.Errorf("write a temporary file of another name each time, %d: %w", rand.Int(), s.keepErr)
 			}
-			return s.keepErr
+			s.kept = append(s.kept, doc)
+			return nil
 		},
 		Changed: s.changed,
 		Observe: func(p reconcile.Pass) { s.passes = append(s.passes, p) },
@@ -131,7 +134,7 @@ func TestLoopRepairs(t *testing.T) {
 		start(t, s, nil)
 		whole := s.node.Dump()
 		for range 6 {
-			s.node.Rules, s.node.Table = newNode().Rules, nil
+			s.node.Rules, s.node.Tables = newNode().Rules, nil
 			s.changed <- "rule"
 			s.after(time.Second)
 			if diff := cmp.Diff(whole, s.node.Dump()); diff != "" {
@@ -205,7 +208,7 @@ func TestLoopOvertaken(t *testing.T) {
 		start(t, s, nil)
 		s.node.AddRule(desired.Rule{Family: desired.IPv4, Priority: 99, Src: prefix("10.244.1.0/24"), Action: desired.Lookup, Table: 77})
 		whole := s.node.Dump()
-		s.node.Table = nil
+		s.node.Tables = nil
 		s.changed <- "rule"
 		s.after(time.Second)
 		if diff := cmp.Diff(whole, s.node.Dump()); diff != "" {

@@ -167,7 +167,10 @@ func TestStartOrders(t *testing.T) {
 			a := newAgent(t, nodeDocument)
 			var s *service
 			start := map[string]func(){
-				"agent":      func() { s = startService(t, node, a); s.expect("the first pass", func() bool { return s.passes() > 0 }) },
+				"agent": func() {
+					s = startService(t, node, a)
+					s.expect("the first pass", func() bool { return s.passes() > 0 })
+				},
 				"router":     node.StartRouter,
 				"tailscaled": node.StartTailscale,
 			}

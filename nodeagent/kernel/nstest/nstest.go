@@ -30,7 +30,7 @@ type Namespace struct {
 func New(t testing.TB) *Namespace {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		missing(t, "root")
+		Missing(t, "root")
 	}
 	need(t, "ip", "nft", "ping")
 	runtime.LockOSThread()
@@ -40,7 +40,7 @@ func New(t testing.TB) *Namespace {
 	}
 	handle, err := netns.New()
 	if err != nil {
-		missing(t, "network namespaces: "+err.Error())
+		Missing(t, "network namespaces: "+err.Error())
 	}
 	t.Cleanup(func() {
 		// A thread that cannot go back stays locked, so that it ends with the goroutine.
@@ -61,12 +61,13 @@ func need(t testing.TB, tools ...string) {
 	t.Helper()
 	for _, tool := range tools {
 		if _, err := exec.LookPath(tool); err != nil {
-			missing(t, tool)
+			Missing(t, tool)
 		}
 	}
 }
 
-func missing(t testing.TB, what string) {
+// Missing skips a test that cannot run for want of something, or fails it if REQUIRE_NETNS is set.
+func Missing(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv("REQUIRE_NETNS") != "" {
 		t.Fatalf("needs %s", what)

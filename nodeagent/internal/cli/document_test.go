@@ -1,0 +1,164 @@
+//go:build linux
+
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/nstest"
+)
+
+// A document that cannot be used changes nothing, whatever is wrong with it and however it gets there: the last good one
+// stays in force, is looked after, survives a restart of the agent, and the log says so once, with the reason.
+func TestBadDocuments(t *testing.T) {
+	const other = `"version": 1, "mesh": "futhark", "pod_cidrs": ["10.244.1.0/24"], "peers": []`
+	bad := []struct{ name, text, reason string }{
+		{"garbage", "\x7fELF\x02\x01\x01\x00", "invalid character"},
+		{"empty", "", "the document is empty"},
+		{"white space", " \n\n", "the document is empty"},
+		{"truncated", nodeDocument[:len(nodeDocument)/2], "unexpected end of JSON input"},
+		{"another node's", `{` + other + `, "node": {"name": "par1", "addresses": ["100.64.0.13"]}}`, `the document is for node \"par1\"`},
+		{"of a later version", strings.Replace(nodeDocument, `"version": 1`, `"version": 2`, 1), "version"},
+		{"an address outside the mesh", strings.Replace(nodeDocument, "100.64.0.12", "192.0.2.1", 1), "192.0.2.1"},
+		{"a list", "[]", "want an object"},
+		{"missing", "missing", "no document at"},
+		{"a folder", "folder", "is a directory"},
+	}
+	// How a document takes the place of another.
+	ways := map[string]func(a *agent, text string){
+		"written in place": func(a *agent, text string) { a.write(text) },
+		"renamed over":     func(a *agent, text string) { a.replace(text) },
+		"a ConfigMap's":    func(a *agent, text string) { a.configMap(text) },
+	}
+	for way, put := range ways {
+		t.Run(way, func(t *testing.T) {
+			node := nstest.NewNode(t)
+			a := newAgent(t, nodeDocument)
+			if way == "a ConfigMap's" {
+				a.path = filepath.Join(t.TempDir(), "node.json")
+			}
+			put(a, nodeDocument)
+			s := startService(t, node, a)
+			s.status("ok: 2 of 2")
+			whole := node.Dump()
+			for _, doc := range bad {
+				if (doc.text == "missing" || doc.text == "folder") && way != "renamed over" {
+					continue
+				}
+				logged := len(s.log.String())
+				news := func() string { return s.log.String()[logged:] }
+				switch doc.text {
+				case "missing":
+					must(t, os.Remove(a.path))
+				case "folder":
+					must(t, os.Remove(a.path))
+					must(t, os.Mkdir(a.path, 0o755))
+				default:
+					put(a, doc.text)
+				}
+				s.status("the document cannot be used")
+				node.Run("nft flush chain inet tailmesh postrouting")
+				s.expect("the repair", func() bool { return node.Dump() == whole })
+				if n := strings.Count(news(), "level=ERROR"); n != 1 || !strings.Contains(news(), doc.reason) ||
+					!strings.Contains(news(), "the last good one stays in force") {
+					t.Errorf("%s: %d errors in the log, want one, with %q:\n%s", doc.name, n, doc.reason, news())
+				}
+				if doc.name == "another node's" {
+					s.stop()
+					node.Run("nft delete table inet tailmesh")
+					s = startService(t, node, a)
+					s.status("the document cannot be used; by the last good one, 2 of 2")
+					logged = 0
+					if diff := cmp.Diff(whole, node.Dump()); diff != "" {
+						t.Errorf("%s: after a restart (-want +got):\n%s", doc.name, diff)
+					}
+				}
+				if doc.text == "folder" {
+					must(t, os.Remove(a.path))
+				}
+				put(a, nodeDocument)
+				s.status("ok: 2 of 2")
+			}
+			more := strings.Replace(nodeDocument, `"peers": [`, `"peers": [{"name": "par1", "addresses": ["100.64.0.13"]}, `, 1)
+			put(a, more)
+			s.expect("the new document", func() bool { return strings.Contains(node.Dump(), "100.64.0.12, 100.64.0.13") })
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (a *agent) replace(document string) {
+	a.t.Helper()
+	must(a.t, os.WriteFile(a.path+".new", []byte(document), 0o600))
+	must(a.t, os.Rename(a.path+".new", a.path))
+}
+
+// configMap does what the kubelet does: the file is a link through a link that is swapped.
+func (a *agent) configMap(document string) {
+	a.t.Helper()
+	dir := filepath.Dir(a.path)
+	version, err := os.MkdirTemp(dir, "..2026")
+	must(a.t, err)
+	must(a.t, os.WriteFile(filepath.Join(version, filepath.Base(a.path)), []byte(document), 0o600))
+	old, _ := os.Readlink(filepath.Join(dir, "..data"))
+	must(a.t, os.Symlink(filepath.Base(version), filepath.Join(dir, "..data_tmp")))
+	must(a.t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+	if old == "" {
+		must(a.t, os.Symlink(filepath.Join("..data", filepath.Base(a.path)), a.path))
+		return
+	}
+	must(a.t, os.RemoveAll(filepath.Join(dir, old)))
+}
+
+// A full disk keeps the agent from putting the document away, and from nothing else. What was put away before stays whole.
+func TestFullDisk(t *testing.T) {
+	node := nstest.NewNode(t)
+	a := newAgent(t, nodeDocument)
+	state := t.TempDir()
+	if err := syscall.Mount("tailmesh-test", state, "tmpfs", 0, "size=128k"); err != nil {
+		nstest.Missing(t, "mounting a tmpfs: "+err.Error())
+	}
+	t.Cleanup(func() { must(t, syscall.Unmount(state, syscall.MNT_DETACH)) })
+	s := startService(t, node, a, "--state", state)
+	s.status("ok: 2 of 2")
+	good := filepath.Join(state, "good.json")
+	before, err := os.ReadFile(good)
+	must(t, err)
+
+	if err := os.WriteFile(filepath.Join(state, "filler"), make([]byte, 1<<20), 0o600); err == nil {
+		t.Fatal("the disk is not full: this test proves nothing")
+	}
+	var peers strings.Builder
+	for i := range 200 { // more than what is left in the last page
+		fmt.Fprintf(&peers, `{"name": "p%d", "addresses": ["100.70.0.%d"]}, `, i, i+1)
+	}
+	a.replace(strings.Replace(nodeDocument, `"peers": [`, `"peers": [`+peers.String(), 1))
+	s.status("wrong: 2 of 202")
+	if log := s.log.String(); strings.Count(log, "could not put the document away") != 1 || !strings.Contains(log, "no space left on device") {
+		t.Errorf("the log does not say that the disk is full:\n%s", log)
+	}
+	if after, err := os.ReadFile(good); err != nil || string(after) != string(before) {
+		t.Errorf("the document that was put away is not whole any more: %v\n%s", err, after)
+	}
+	entries, err := os.ReadDir(state)
+	must(t, err)
+	if len(entries) != 2 {
+		t.Errorf("something was left behind: %v", entries)
+	}
+	must(t, os.Remove(filepath.Join(state, "filler")))
+	node.Run("nft flush chain inet tailmesh postrouting")
+	s.expect("the document put away", func() bool { after, _ := os.ReadFile(good); return strings.Contains(string(after), "100.70.0.200") })
+}
