@@ -1,33 +1,25 @@
 package provider
 
 import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"io"
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/accessdiff"
 )
 
-// access is accessChange from the old text to the one that was checked.
-func (c *policyCheck) access(old string) (gained, lost []string, ok bool) {
-	if c.report == nil || c.inv == nil {
-		return nil, nil, false
-	}
-	return accessChange(old, c.report, c.inv)
-}
-
-// accessChange lists the access that a policy gives beyond the old text, and that which it gives no longer. ok is false
+// accessChange lists the access that a policy gives beyond an old one, and that which it gives no longer. ok is false
 // where that cannot be told, as for a text that no control plane accepts.
-//
-// Lines hold no counts of devices. An apply works the list out anew, and must come to what the plan showed although
-// devices may have joined in between.
-func accessChange(old string, current *policy.Report, inv *policy.Inventory) (gained, lost []string, ok bool) {
-	if current.Compiled == nil {
-		return nil, nil, false
-	}
-	result, err := accessdiff.Compare(policy.Check("", []byte(old), inv, nil), current)
+func accessChange(old, current string, inv *policy.Inventory) (gained, lost []string, ok bool) {
+	result, err := accessdiff.Compare(policy.Check("", []byte(old), inv, nil), policy.Check("", []byte(current), inv, nil))
 	if err != nil {
 		return nil, nil, false
 	}
@@ -46,6 +38,86 @@ func accessChange(old string, current *policy.Report, inv *policy.Inventory) (ga
 		}
 	}
 	return gained, lost, true
+}
+
+// setAccess takes what accessChange returns.
+func (m *policyModel) setAccess(gained, lost []string, ok bool) {
+	m.AccessGained, m.AccessLost = types.ListNull(types.StringType), types.ListNull(types.StringType)
+	if ok {
+		m.AccessGained, m.AccessLost = stringList(gained), stringList(lost)
+	}
+}
+
+// settleAccess works out what the plan left open, which an apply must not.
+func (r *policyResource) settleAccess(ctx context.Context, m *policyModel, old string) {
+	if !m.AccessGained.IsUnknown() && !m.AccessLost.IsUnknown() {
+		return
+	}
+	m.setAccess(nil, nil, false)
+	if inv, diags := r.inventory(ctx, m.Inventory); !diags.HasError() && m.checksOffline() {
+		m.setAccess(accessChange(old, m.Content.ValueString(), inv))
+	}
+}
+
+func (m *policyModel) checksOffline() bool {
+	v := m.Validation.ValueString()
+	return v == validateOffline || v == validateBoth
+}
+
+// An apply plans anew and must come to what the plan showed, although devices may have joined in between. So the access
+// that a change gives is worked out for the devices that the refresh before the plan saw, which it leaves in the
+// resource's private state. (That policies are checked with the devices of the day is another thing.)
+
+// privateInventory is the key of the devices that a refresh saw.
+const privateInventory = "inventory"
+
+type privateReader interface {
+	GetKey(ctx context.Context, key string) ([]byte, diag.Diagnostics)
+}
+
+type privateWriter interface {
+	SetKey(ctx context.Context, key string, value []byte) diag.Diagnostics
+}
+
+// rememberInventory keeps the devices of the API for the plan that follows; none where they cannot be had.
+func (r *policyResource) rememberInventory(ctx context.Context, m policyModel, private privateWriter) diag.Diagnostics {
+	var packed bytes.Buffer
+	if m.Inventory.IsNull() && m.checksOffline() {
+		if inv, diags := r.inventory(ctx, m.Inventory); !diags.HasError() {
+			w := gzip.NewWriter(&packed)
+			_, err := io.WriteString(w, inventoryText(inv))
+			if closeErr := w.Close(); err != nil || closeErr != nil {
+				packed.Reset()
+			}
+		}
+	}
+	value, err := json.Marshal(packed.Bytes())
+	if err != nil {
+		return nil
+	}
+	return private.SetKey(ctx, privateInventory, value)
+}
+
+// seenInventory is what rememberInventory kept, or nil.
+func seenInventory(ctx context.Context, private privateReader) (*policy.Inventory, diag.Diagnostics) {
+	value, diags := private.GetKey(ctx, privateInventory)
+	var packed []byte
+	if diags.HasError() || json.Unmarshal(value, &packed) != nil {
+		return nil, diags
+	}
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, diags
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, diags
+	}
+	inv, err := policy.ParseInventory(text)
+	if err != nil {
+		return nil, diags
+	}
+	return inv, diags
 }
 
 func stringList(list []string) types.List {

@@ -2,12 +2,14 @@ package provider
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+	"github.com/hashicorp/terraform-plugin-testing/statecheck"
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/controlsim"
@@ -29,7 +31,8 @@ func planned(gained, lost knownvalue.Check) resource.ConfigPlanChecks {
 	}}
 }
 
-// The plan says who will reach whom and who no longer, also of the first write, which replaces the default file.
+// The plan says who will reach whom and who no longer, and the state says it of the first write, which
+// replaces the default file.
 func TestPolicyAccess(t *testing.T) {
 	needTofu(t)
 	tailnet := newTailnet(t, controlsim.Options{})
@@ -39,9 +42,13 @@ func TestPolicyAccess(t *testing.T) {
 		Steps: []resource.TestStep{
 			{
 				Config: tailnet.config(policyConfig(meshPolicy, "")),
-				ConfigPlanChecks: planned(lines("tag:node -> tag:node: ip-in-ip"), knownvalue.ListPartial(map[int]knownvalue.Check{
-					0: knownvalue.StringRegexp(says("->")),
-				})),
+				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+					plancheck.ExpectUnknownValue("tailmesh_policy.this", tfjsonpath.New("access_gained")),
+				}},
+				ConfigStateChecks: []statecheck.StateCheck{
+					statecheck.ExpectKnownValue("tailmesh_policy.this", tfjsonpath.New("access_gained"), lines("tag:node -> tag:node: ip-in-ip")),
+					statecheck.ExpectKnownValue("tailmesh_policy.this", tfjsonpath.New("access_lost"), knownvalue.NotNull()),
+				},
 			},
 			{
 				Config:           tailnet.config(policyConfig(changed, "")),
@@ -55,6 +62,10 @@ func TestPolicyAccess(t *testing.T) {
 				Config:           tailnet.config(policyConfig(meshPolicy, "validation = \"off\"\n")),
 				ConfigPlanChecks: planned(knownvalue.Null(), knownvalue.Null()),
 			},
+			{
+				Config:           tailnet.config(policyConfig(changed, "inventory = jsonencode({ devices = [], users = [] })\n")),
+				ConfigPlanChecks: planned(lines(), lines()),
+			},
 		},
 	})
 }
@@ -62,18 +73,22 @@ func TestPolicyAccess(t *testing.T) {
 // between does something after the plan and before the apply.
 type between func()
 
-func (f between) CheckPlan(context.Context, plancheck.CheckPlanRequest, *plancheck.CheckPlanResponse) { f() }
+func (f between) CheckPlan(context.Context, plancheck.CheckPlanRequest, *plancheck.CheckPlanResponse) {
+	f()
+}
 
 // A node that joins after the plan does not make the apply differ from it.
 func TestPolicyNodeJoinsAfterPlan(t *testing.T) {
 	needTofu(t)
-	tailnet := newTailnet(t, controlsim.Options{})
+	tailnet := newTailnet(t, controlsim.Options{Inventory: []byte(`{"devices": [{"nodeId": "n1", "name": "l.x.ts.net", "hostname": "l", "addresses": ["100.64.0.1"], "user": "ada@example.com", "authorized": true}], "users": [{"loginName": "ada@example.com", "role": "owner"}]}`)})
 	join := between(func() {
-		err := tailnet.AddDevice(controlsim.Device{
-			Hostname: "lon1", Addresses: []string{"100.64.0.31"}, Tags: []string{"tag:node"}, Authorized: true,
-		})
-		if err != nil {
-			t.Error(err)
+		for i, name := range []string{"ams1", "fra1"} {
+			err := tailnet.AddDevice(controlsim.Device{
+				Hostname: name, Addresses: []string{fmt.Sprintf("100.64.0.%d", 11+i)}, Tags: []string{"tag:node"}, Authorized: true,
+			})
+			if err != nil {
+				t.Error(err)
+			}
 		}
 	})
 	resource.UnitTest(t, resource.TestCase{
@@ -82,11 +97,12 @@ func TestPolicyNodeJoinsAfterPlan(t *testing.T) {
 			{Config: tailnet.config(policyConfig(strings.Replace(meshPolicy, `, "ip-in-ip:*"`, "", 1), ""))},
 			{
 				Config:           tailnet.config(policyConfig(meshPolicy, meshRequirement)),
-				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{join}},
+				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{join, plancheck.ExpectKnownValue("tailmesh_policy.this", tfjsonpath.New("access_gained"), lines())}},
 			},
 		},
 	})
-	if n := len(tailnet.Devices()); n < 6 {
-		t.Errorf("%d devices: nobody joined", n)
+	if n := len(tailnet.Devices()); n != 3 {
+		t.Errorf("%d devices, want that of the inventory and the one that joined", n)
 	}
+
 }

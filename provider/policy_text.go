@@ -134,7 +134,7 @@ func theirAccess(ctx context.Context, api *client.Client, base, live string, inv
 	if diags.HasError() {
 		return ""
 	}
-	gained, lost, ok := accessChange(base, policy.Check("", []byte(live), inv, nil), inv)
+	gained, lost, ok := accessChange(base, live, inv)
 	if !ok || len(gained)+len(lost) == 0 {
 		return ""
 	}

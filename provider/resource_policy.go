@@ -65,15 +65,6 @@ type policyModel struct {
 	AccessLost   types.List   `tfsdk:"access_lost"`
 }
 
-// settleAccess replaces what a plan left open, which an apply must not.
-func (m *policyModel) settleAccess() {
-	for _, list := range []*types.List{&m.AccessGained, &m.AccessLost} {
-		if list.IsUnknown() {
-			*list = types.ListNull(types.StringType)
-		}
-	}
-}
-
 func (r *policyResource) Metadata(_ context.Context, req resource.MetadataRequest, resp *resource.MetadataResponse) {
 	resp.TypeName = req.ProviderTypeName + "_policy"
 }
@@ -212,30 +203,20 @@ func (r *policyResource) ModifyPlan(ctx context.Context, req resource.ModifyPlan
 	switch {
 	case !written:
 		plan.ETag, plan.AccessGained, plan.AccessLost = state.ETag, state.AccessGained, state.AccessLost
-	case plan.Content.IsUnknown() || plan.Inventory.IsUnknown():
-		// So are they.
-	default:
-		plan.AccessGained, plan.AccessLost = types.ListNull(types.StringType), types.ListNull(types.StringType)
-		if old, ok := r.before(ctx, state.Content, created); ok {
-			if gained, lost, ok := check.access(old); ok {
-				plan.AccessGained, plan.AccessLost = stringList(gained), stringList(lost)
-			}
+	case check.report == nil && !plan.Content.IsUnknown() && !plan.Inventory.IsUnknown() && known(ctx, plan.Requirements):
+		plan.setAccess(nil, nil, false)
+	case !created && check.report != nil:
+		inv := check.inv
+		if plan.Inventory.IsNull() {
+			var d diag.Diagnostics
+			inv, d = seenInventory(ctx, req.Private)
+			resp.Diagnostics.Append(d...)
+		}
+		if inv != nil {
+			plan.setAccess(accessChange(state.Content.ValueString(), plan.Content.ValueString(), inv))
 		}
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
-}
-
-// before is the text that is about to be replaced.
-func (r *policyResource) before(ctx context.Context, state types.String, created bool) (text string, ok bool) {
-	if !created {
-		return state.ValueString(), true
-	}
-	api, err := r.api()
-	if err != nil {
-		return "", false
-	}
-	live, err := api.GetPolicy(ctx) // a failure is not worth a word: the apply will meet it too
-	return live.HuJSON, err == nil
 }
 
 func (r *policyResource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
@@ -248,14 +229,14 @@ func (r *policyResource) Create(ctx context.Context, req resource.CreateRequest,
 	if api == nil {
 		return
 	}
-	plan.settleAccess()
+	live, err := api.GetPolicy(ctx)
+	if err != nil {
+		resp.Diagnostics.Append(apiError(err, "Nothing was written."))
+		return
+	}
+	r.settleAccess(ctx, &plan, live.HuJSON)
 	ours, match := plan.Content.ValueString(), client.MatchDefault
 	if adopt := plan.Adopt.ValueString(); adopt != adoptIfDefault {
-		live, err := api.GetPolicy(ctx)
-		if err != nil {
-			resp.Diagnostics.Append(apiError(err, "Nothing was written."))
-			return
-		}
 		switch {
 		case sameText(live.HuJSON, ours):
 			plan.ID, plan.ETag = types.StringValue(api.Tailnet()), types.StringValue(live.ETag)
@@ -330,6 +311,7 @@ func (r *policyResource) Read(ctx context.Context, req resource.ReadRequest, res
 	}
 	state.ID, state.ETag = types.StringValue(api.Tailnet()), types.StringValue(live.ETag)
 	resp.Diagnostics.Append(resp.State.Set(ctx, state)...)
+	resp.Diagnostics.Append(r.rememberInventory(ctx, state, resp.Private)...)
 }
 
 func (r *policyResource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
@@ -339,7 +321,7 @@ func (r *policyResource) Update(ctx context.Context, req resource.UpdateRequest,
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	plan.settleAccess()
+	r.settleAccess(ctx, &plan, state.Content.ValueString())
 	if !plan.Content.Equal(state.Content) {
 		api := r.need(&resp.Diagnostics, "write the policy file")
 		if api == nil {
