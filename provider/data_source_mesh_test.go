@@ -38,6 +38,7 @@ output "node_configs" {
 // is empty.
 func TestMeshToPolicy(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	tailnet := newTailnet(t, controlsim.Options{})
 	hcl := tailnet.config(quickstart + policyConfig(meshPolicy, "requirements = data.tailmesh_mesh.this.requirements\n"))
 	resource.UnitTest(t, resource.TestCase{
@@ -83,6 +84,7 @@ func TestMeshToPolicy(t *testing.T) {
 
 func TestMeshProblems(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	tailnet := newTailnet(t, controlsim.Options{})
 	const head = "data \"tailmesh_mesh\" \"this\" {\n  name = \"quickstart\"\n  selector = { tags = [\"tag:node\"] }\n"
 	for _, tt := range []struct {
@@ -112,6 +114,7 @@ func TestMeshProblems(t *testing.T) {
 // A mesh of an inventory that is given needs neither API nor credentials.
 func TestMeshWithoutCredentials(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	const inventory = `{"devices": [
 	  {"nodeId": "n1", "name": "a.example.ts.net", "hostname": "a", "addresses": ["100.64.0.1"], "tags": ["tag:node"], "authorized": true},
 	  {"nodeId": "n2", "name": "b.example.ts.net", "hostname": "b", "addresses": ["100.64.0.2"], "tags": ["tag:node"], "authorized": true}

@@ -11,6 +11,7 @@ import (
 
 func TestPolicyDocument(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	const document = `
 data "tailmesh_policy_document" "this" {
   groups     = { "group:sre" = ["ada@example.com"] }

@@ -40,6 +40,7 @@ func emptySecondPlan(config string) resource.TestStep {
 
 func TestDeviceTags(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	tailnet := newTailnet(t, controlsim.Options{Policy: `{"tagOwners": {"tag:node": [], "tag:gateway": []}}`})
 	ams1 := tailnet.ams1(t)
 	config := func(tags string) string {
@@ -66,6 +67,7 @@ func TestDeviceTags(t *testing.T) {
 
 func TestDeviceRoutes(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	tailnet := newTailnet(t, controlsim.Options{})
 	ams1 := tailnet.ams1(t)
 	enable := func(routes ...string) func() {
@@ -105,6 +107,7 @@ func TestDeviceRoutes(t *testing.T) {
 
 func TestDeviceAuthorization(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	tailnet := newTailnet(t, controlsim.Options{})
 	ams1 := tailnet.ams1(t)
 	config := func(authorized bool) string {
@@ -131,6 +134,7 @@ func TestDeviceAuthorization(t *testing.T) {
 
 func TestDevices(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	tailnet := newTailnet(t, controlsim.Options{})
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: factories(),
@@ -156,6 +160,7 @@ func TestDevices(t *testing.T) {
 
 func TestPolicyCheckDataSource(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	tailnet := newTailnet(t, controlsim.Options{Policy: strings.Replace(meshPolicy, `, "ip-in-ip:*"`, "", 1)})
 	text := knownvalue.StringExact
 	resource.UnitTest(t, resource.TestCase{
@@ -198,6 +203,7 @@ func TestPolicyCheckDataSource(t *testing.T) {
 // The key reaches what uses it, and neither plan nor state.
 func TestAuthKey(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	tailnet := newTailnet(t, controlsim.Options{Policy: meshPolicy})
 	both := factories()
 	both["echo"] = echoprovider.NewProviderServer()

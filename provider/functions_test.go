@@ -15,6 +15,7 @@ const functionInventory = `{"devices": [
 
 func TestFunctions(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	locals := "locals {\n  policy = " + heredoc(meshPolicy) + "  inventory = " + heredoc(functionInventory) + "}\n"
 	text, null := knownvalue.StringExact, knownvalue.Null()
 	for _, tt := range []struct {

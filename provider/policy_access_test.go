@@ -35,6 +35,7 @@ func planned(gained, lost knownvalue.Check) resource.ConfigPlanChecks {
 // replaces the default file.
 func TestPolicyAccess(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	tailnet := newTailnet(t, controlsim.Options{})
 	changed := strings.Replace(meshPolicy, `"ip": ["*", "ip-in-ip:*"]}`, `"ip": ["tcp:*", "ip-in-ip:*"]}, {"src": ["autogroup:member"], "dst": ["tag:node"], "ip": ["22"]}`, 1)
 	resource.UnitTest(t, resource.TestCase{
@@ -80,6 +81,7 @@ func (f between) CheckPlan(context.Context, plancheck.CheckPlanRequest, *planche
 // A node that joins after the plan does not make the apply differ from it.
 func TestPolicyNodeJoinsAfterPlan(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	tailnet := newTailnet(t, controlsim.Options{Inventory: []byte(`{"devices": [{"nodeId": "n1", "name": "l.x.ts.net", "hostname": "l", "addresses": ["100.64.0.1"], "user": "ada@example.com", "authorized": true}], "users": [{"loginName": "ada@example.com", "role": "owner"}]}`)})
 	join := between(func() {
 		for i, name := range []string{"ams1", "fra1"} {
@@ -104,5 +106,4 @@ func TestPolicyNodeJoinsAfterPlan(t *testing.T) {
 	if n := len(tailnet.Devices()); n != 3 {
 		t.Errorf("%d devices, want that of the inventory and the one that joined", n)
 	}
-
 }

@@ -142,8 +142,9 @@ func (r *policyResource) Schema(_ context.Context, _ resource.SchemaRequest, res
 			"access_gained": schema.ListAttribute{
 				Computed: true, ElementType: types.StringType,
 				MarkdownDescription: "What the change of `content` that is planned, or was applied last, lets through that was not let through before: " +
-					"a line for each rule that gives it, as in `group:eng -> tag:db: tcp 5432 (grants[3] added)`. It is worked out for the tailnet's " +
-					"devices; null where they are not known or `validation` is not `offline` or `both`.",
+					"a line for each rule that gives it, as in `group:eng -> tag:db: tcp 5432 (grants[3] added)`. It is worked out for the " +
+					"devices of `inventory`, else for those that the refresh before the plan saw, and of a new resource by the apply; null where " +
+					"they are not known, or `validation` is `server` or `off`.",
 			},
 			"access_lost": schema.ListAttribute{
 				Computed: true, ElementType: types.StringType,

@@ -51,6 +51,7 @@ func policyConfig(content, more string) string {
 
 func TestPolicyLife(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	tailnet := newTailnet(t, controlsim.Options{})
 	changed := strings.Replace(meshPolicy, "6443", "10250", 1)
 	reformatted := strings.NewReplacer("  ", "        ", `["*", "ip-in-ip:*"]`, "[\n\"*\",\n\"ip-in-ip:*\"]").Replace(changed)
@@ -133,6 +134,7 @@ func (n *tailnet) noWrites(t *testing.T) {
 // The reason that the provider exists: a policy without the overlay's protocol does not get past the plan.
 func TestPolicyWithoutOverlayFailsThePlan(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	for _, tt := range []struct {
 		name, content, addition string
 	}{
@@ -158,6 +160,7 @@ func TestPolicyWithoutOverlayFailsThePlan(t *testing.T) {
 
 func TestPolicyLosingOverlayFailsThePlan(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	tailnet := newTailnet(t, controlsim.Options{})
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: factories(),
@@ -175,6 +178,7 @@ func TestPolicyLosingOverlayFailsThePlan(t *testing.T) {
 
 func TestPolicyFailingTestFailsThePlan(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	tailnet := newTailnet(t, controlsim.Options{})
 	failing := strings.Replace(meshPolicy, `"accept": ["tag:node:6443"]`, `"deny": ["tag:node:6443"]`, 1)
 	resource.UnitTest(t, resource.TestCase{
@@ -190,6 +194,7 @@ func TestPolicyFailingTestFailsThePlan(t *testing.T) {
 // A policy that is not known at plan time blocks nothing then, and is checked before it is written.
 func TestPolicyUnknownAtPlan(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	unknown := func(content string) string {
 		return fmt.Sprintf("resource \"terraform_data\" \"content\" {\n  input = %s\n}\n", heredoc(content)) + `
 resource "tailmesh_policy" "this" {
@@ -222,6 +227,7 @@ resource "tailmesh_policy" "this" {
 // Somebody else writes between the plan and the apply.
 func TestPolicyRival(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	tailnet := newTailnet(t, controlsim.Options{})
 	rival := strings.Replace(meshPolicy, `"tagOwners": {`, `"tagOwners": {"tag:rival": [], `, 1)
 	resource.UnitTest(t, resource.TestCase{
@@ -247,6 +253,7 @@ func TestPolicyRival(t *testing.T) {
 
 func TestPolicyAdoption(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	const other = `{"tagOwners": {"tag:other": []}}`
 	const default412, refusedAtPlan = "the tailnet has a policy file of its own already", "the policy file must be imported"
 	for _, tt := range []struct {
@@ -297,6 +304,7 @@ func TestPolicyAdoption(t *testing.T) {
 
 func TestPolicyImportThenNothingToDo(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	tailnet := newTailnet(t, controlsim.Options{Policy: meshPolicy})
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: factories(),
@@ -319,6 +327,7 @@ func TestPolicyImportThenNothingToDo(t *testing.T) {
 
 func TestPolicyReset(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	for _, tt := range []struct {
 		name  string
 		rival string
@@ -363,6 +372,7 @@ func TestPolicyReset(t *testing.T) {
 // An API that cannot be reached, or that knows the key no longer, is one clear error; the state stays.
 func TestPolicyAPIInTrouble(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	for _, tt := range []struct {
 		name  string
 		fault controlsim.Fault
@@ -410,6 +420,7 @@ func TestPolicyAPIInTrouble(t *testing.T) {
 // A write that was carried out while its answer was lost is repeated by the client and finds itself.
 func TestPolicyLostAnswer(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	tailnet := newTailnet(t, controlsim.Options{})
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: factories(),
@@ -427,6 +438,7 @@ func TestPolicyLostAnswer(t *testing.T) {
 // What somebody else changed is seen as a change and undone, unless the configuration takes it over.
 func TestPolicyDrift(t *testing.T) {
 	needTofu(t)
+	t.Parallel()
 	tailnet := newTailnet(t, controlsim.Options{})
 	config := tailnet.config(policyConfig(meshPolicy, ""))
 	resource.UnitTest(t, resource.TestCase{
