@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/datasource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
@@ -30,6 +32,8 @@ func newMeshDataSource() datasource.DataSource { return &meshDataSource{} }
 type meshModel struct {
 	Name         types.String        `tfsdk:"name"`
 	Selector     *selectorModel      `tfsdk:"selector"`
+	MinNodes     types.Int64         `tfsdk:"min_nodes"`
+	Timeouts     timeouts.Value      `tfsdk:"timeouts"`
 	PodCIDRs     map[string][]string `tfsdk:"pod_cidrs"`
 	ClusterCIDRs []string            `tfsdk:"cluster_cidrs"`
 	Locations    map[string]string   `tfsdk:"locations"`
@@ -96,7 +100,7 @@ func (d *meshDataSource) Configure(_ context.Context, req datasource.ConfigureRe
 	d.use(req.ProviderData)
 }
 
-func (d *meshDataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
+func (d *meshDataSource) Schema(ctx context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
 	listOfStrings := types.ListType{ElemType: types.StringType}
 	strs := func(doc string) schema.ListAttribute {
 		return schema.ListAttribute{Computed: true, ElementType: types.StringType, MarkdownDescription: doc}
@@ -124,6 +128,14 @@ func (d *meshDataSource) Schema(_ context.Context, _ datasource.SchemaRequest, r
 					},
 				},
 			},
+			"min_nodes": schema.Int64Attribute{
+				Optional: true, Validators: []validator.Int64{int64validator.AtLeast(1)},
+				MarkdownDescription: "How many nodes there must be. Fewer are an error, so that a list of devices that is not complete yet is not " +
+					"taken for the mesh. With `timeouts.read`, they are waited for.",
+			},
+			"timeouts": timeouts.AttributesWithOpts(ctx, timeouts.Opts{
+				ReadDescription: "How long to wait for `min_nodes` nodes, as in `5m`. Not at all by default.",
+			}),
 			"pod_cidrs": schema.MapAttribute{
 				Optional: true, ElementType: listOfStrings,
 				MarkdownDescription: "Pod networks of each node. Where a node has none, here or in `cluster_cidrs`, the agent finds them on the node.",
@@ -260,12 +272,16 @@ func (d *meshDataSource) Read(ctx context.Context, req datasource.ReadRequest, r
 	}
 	spec, diags := m.spec()
 	resp.Diagnostics.Append(diags...)
-	inv, diags := d.inventory(ctx, m.Inventory)
+	wait, diags := m.Timeouts.Read(ctx, 0)
 	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	plan := mesh.Build(inv.Devices, spec)
+	plan, diags := d.plan(ctx, m.Inventory, spec, wait, 5*time.Second)
+	resp.Diagnostics.Append(diags...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
 	for _, p := range plan.Problems {
 		at, nested := attributePath(p.Attribute, p.Key)
 		detail := sentence(p.Message)
@@ -288,6 +304,28 @@ func (d *meshDataSource) Read(ctx context.Context, req datasource.ReadRequest, r
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 }
 
+// plan works the mesh out. Where nodes are missing it waits for them, because a device appears some time after its
+// machine was made.
+func (d *meshDataSource) plan(ctx context.Context, inventory types.String, spec mesh.Spec, wait, pause time.Duration) (
+	*mesh.Plan, diag.Diagnostics,
+) {
+	for deadline := time.Now().Add(wait); ; {
+		inv, diags := d.inventory(ctx, inventory)
+		if diags.HasError() {
+			return nil, diags
+		}
+		plan := mesh.Build(inv.Devices, spec)
+		if len(plan.Nodes) >= spec.MinNodes || !inventory.IsNull() || time.Now().Add(pause).After(deadline) {
+			return plan, nil
+		}
+		select {
+		case <-ctx.Done():
+			return plan, nil
+		case <-time.After(pause):
+		}
+	}
+}
+
 // attributePath is the place in the configuration of a part of the planner's input. OpenTofu finds no line for an
 // attribute within an object, so that the object has to do, and nested says so.
 func attributePath(attribute, key string) (at path.Path, nested bool) {
@@ -306,6 +344,7 @@ func attributePath(attribute, key string) (at path.Path, nested bool) {
 func (m *meshModel) spec() (s mesh.Spec, diags diag.Diagnostics) {
 	s = mesh.New(m.Name.ValueString())
 	s.Selector = mesh.Selector{Tags: m.Selector.Tags, Names: m.Selector.Names}
+	s.MinNodes = int(m.MinNodes.ValueInt64())
 	s.Locations = m.Locations
 	s.PodCIDRs = prefixMap(path.Root("pod_cidrs"), m.PodCIDRs, &diags)
 	s.LocalCIDRs = prefixMap(path.Root("local_cidrs"), m.LocalCIDRs, &diags)

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
+	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/controlsim"
+	"github.com/tailmesh/terraform-provider-tailmesh/provider/mesh"
 )
 
 const quickstart = `
@@ -100,6 +103,7 @@ func TestMeshProblems(t *testing.T) {
 		{"mark that is none", `routing = { mark = "tailnet" }`, []string{"routing.mark is not a mark", "routing = {"}},
 		{"priority", `routing = { priority = "first" }`, []string{"not a priority"}},
 		{"overlay", `overlay = { protocol = "ipip" }`, []string{"overlay", "ip-in-ip"}},
+		{"too few nodes", `min_nodes = 5`, []string{"min_nodes = 5", "The mesh has 4 nodes, and at least 5 are wanted"}},
 		{"inventory", `inventory = "{}"`, []string{"this is not an inventory"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -133,4 +137,26 @@ func TestMeshWithoutCredentials(t *testing.T) {
 			},
 		},
 	})
+}
+
+// A data source that may wait sees a node that joins meanwhile.
+func TestMeshWaits(t *testing.T) {
+	t.Parallel()
+	tailnet := newTailnet(t, controlsim.Options{})
+	if err := tailnet.AddFault(controlsim.Fault{Kind: controlsim.EmptyFault}); err != nil {
+		t.Fatal(err)
+	}
+	d := &meshDataSource{*connected(t, tailnet, controlsim.DefaultAPIKey)}
+	spec := mesh.New("m")
+	spec.Selector.Tags, spec.MinNodes = []string{"tag:node"}, 4
+	plan, diags := d.plan(t.Context(), types.StringNull(), spec, 0, time.Millisecond)
+	if diags.HasError() || !plan.Failed() {
+		t.Fatalf("without waiting: %v, %+v, want too few nodes", diags, plan.Problems)
+	}
+	if err := tailnet.AddFault(controlsim.Fault{Kind: controlsim.EmptyFault}); err != nil {
+		t.Fatal(err)
+	}
+	if plan, diags = d.plan(t.Context(), types.StringNull(), spec, time.Minute, time.Millisecond); diags.HasError() || len(plan.Documents) != 4 {
+		t.Errorf("with waiting: %v, %d documents, want 4", diags, len(plan.Documents))
+	}
 }

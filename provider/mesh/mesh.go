@@ -36,6 +36,8 @@ type Spec struct {
 	// Name names the mesh.
 	Name     string
 	Selector Selector
+	// MinNodes is how many nodes there must be, so that an incomplete list of devices is not taken for the mesh.
+	MinNodes int
 	// PodCIDRs are the pod networks by node; ClusterCIDRs are given to each node that is not among them. Where there is
 	// neither, the agent finds a node's pod networks on the node.
 	PodCIDRs     map[string][]netip.Prefix

@@ -218,6 +218,10 @@ func TestProblems(t *testing.T) {
 			severity: diag.Warning, attribute: "selector", message: "its devices carry tag:node, tag:other",
 		},
 		{
+			name: "too few", change: func(s *Spec) { s.MinNodes = 5 },
+			severity: diag.Error, attribute: "min_nodes", message: "the mesh has 4 nodes, and at least 5 are wanted; the nodes are ams1",
+		},
+		{
 			name: "unknown name", change: func(s *Spec) { s.Selector.Names = []string{"lon1"} },
 			severity: diag.Warning, attribute: "selector.names", message: `no device is called "lon1"`,
 		},

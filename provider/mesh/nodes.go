@@ -93,7 +93,10 @@ func (b *builder) selectNodes(devices []policy.Device) {
 	slices.SortFunc(b.plan.Nodes, func(x, y Node) int {
 		return cmp.Or(strings.Compare(x.Name, y.Name), strings.Compare(x.ID, y.ID), slices.CompareFunc(x.Addresses, y.Addresses, netip.Addr.Compare))
 	})
-	if len(b.plan.Nodes) == 0 {
+	switch n := len(b.plan.Nodes); {
+	case n < b.spec.MinNodes:
+		b.problem(diag.Error, "min_nodes", "", "the mesh has %d nodes, and at least %d are wanted%s%s", n, b.spec.MinNodes, b.known(), tagsOf(devices))
+	case n == 0:
 		b.problem(diag.Warning, "selector", "", "no device of the tailnet's %d is a node of mesh %q: there are no documents%s",
 			len(devices), b.spec.Name, tagsOf(devices))
 	}
