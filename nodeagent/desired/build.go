@@ -3,6 +3,7 @@ package desired
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,15 +15,15 @@ import (
 
 // State is what the node must have.
 type State struct {
-	Rules  []Rule  // policy rules, in the order in which they must stand
-	Table  *Table  // nil: none
-	Probes []Probe // the packets for whose sake it must
-	Notes  []Note  // what is not as one might expect
+	Rules  []Rule             // policy rules, in the order in which they must stand
+	Tables map[Backend]*Table // the firewall table, in the one backend that was chosen
+	Probes []Probe            // the packets for whose sake it must
+	Notes  []Note             // what is not as one might expect
 }
 
 // Same says whether the other state asks for the same rules and the same firewall.
 func (s State) Same(other State) bool {
-	return slices.Equal(s.Rules, other.Rules) && s.Table.String() == other.Table.String()
+	return slices.Equal(s.Rules, other.Rules) && maps.EqualFunc(s.Tables, other.Tables, func(a, b *Table) bool { return a.String() == b.String() })
 }
 
 // Note is something that an operator should know about the node; it does not keep the rest from being done.
@@ -45,6 +46,7 @@ const (
 	NotePodsFound       = "pods.found"       // where the networks of the pods were found
 	NotePodsUnknown     = "pods.unknown"     // the networks of the pods are not known
 	NotePodsInterface   = "pods.interface"   // the interface of the pods is not known
+	NoteServices        = "firewall.service" // the firewall backend cannot mark what a service translates to a peer
 )
 
 // Unsure says whether the note stands for something that keeps the agent from doing or verifying its work, so that it
@@ -79,18 +81,11 @@ func (e *ForeignDocumentError) Error() string {
 		e.Document.Name, addresses(e.Document.Addresses), Interface, addresses(e.Host))
 }
 
-// BackendError says that the document asks for a firewall backend that this version does not have.
-type BackendError struct{ Backend string }
-
-func (e *BackendError) Error() string {
-	return fmt.Sprintf("firewall.backend: %q is not available in this version: use %q or %q",
-		e.Backend, config.BackendAuto, config.BackendNFTables)
-}
-
 // Build works out what the node must have. An error is a [*ForeignDocumentError] or a [*BackendError].
 func Build(doc config.Document, facts Facts) (State, error) {
-	if doc.Firewall.Backend == config.BackendIPTables {
-		return State{}, &BackendError{Backend: doc.Firewall.Backend}
+	place, err := backend(doc.Firewall.Backend, facts)
+	if err != nil {
+		return State{}, err
 	}
 	b := builder{doc: doc, facts: facts}
 	if err := b.ownAddresses(); err != nil {
@@ -102,14 +97,30 @@ func Build(doc config.Document, facts Facts) (State, error) {
 	}
 	if len(b.sets) == 0 {
 		// What is in place may still serve pods that run; what is not known is no reason to take it away.
-		b.state.Rules, b.state.Table = facts.OwnRules(), facts.Table
+		b.state.Rules, b.state.Tables = facts.OwnRules(), facts.Tables
 		if len(doc.PodCIDRs) == 0 {
 			b.note(NotePodsUnknown, "the networks of this node's pods are not known: nothing can be done for them; name them in pod_cidrs")
 		}
 		return b.state, nil
 	}
-	b.state.Table = b.table()
+	table := b.table()
+	if place != NFTables {
+		table = table.iptables(!facts.NoSets)
+		b.noteServices(place)
+	}
+	b.state.Tables = map[Backend]*Table{place: table}
 	return b.state, nil
+}
+
+// noteServices says what iptables cannot do: its only chains for packets that come in and are not the first of their
+// connection (mangle, raw) are in front of destination NAT.
+func (b *builder) noteServices(place Backend) {
+	closed := ""
+	if b.doc.Routing.FailClosed {
+		closed = " and is not refused by fail_closed"
+	}
+	b.note(NoteServices, "%s marks packets before services translate them: a connection of a pod to a service that is answered by "+
+		"a peer's mesh address goes the CNI's way%s; nftables has no such limit", place, closed)
 }
 
 type builder struct {

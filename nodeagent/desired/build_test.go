@@ -94,7 +94,9 @@ func print(s desired.State) string {
 	for _, r := range s.Rules {
 		b.WriteString(r.Command("add") + "\n")
 	}
-	b.WriteString(s.Table.String())
+	for _, backend := range desired.Backends() {
+		b.WriteString(s.Tables[backend].String())
+	}
 	for _, p := range s.Probes {
 		b.WriteString("probe " + p.Peer + ": from " + p.Packet.Src.String() + " iif " + p.Packet.Iif + " to " + p.Packet.Dst.String() + "\n")
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // Changes lead from what the node has to what it must have, without a moment in which a packet is worse off than before
-// or after: rules are added first, then the firewall changes in one transaction, then old rules go.
+// or after: rules are added first, then the firewall changes, then old rules go.
 type Changes struct {
 	AddRules []Rule
 	Firewall []FirewallChange
@@ -27,17 +27,23 @@ const (
 	AddRule       = "add rule"
 )
 
-// FirewallChange is one step of the firewall's transaction.
+// FirewallChange is one step of the firewall's changes. The operations above are nftables', whose steps are one
+// transaction; those of iptables stand beside its diff.
 type FirewallChange struct {
+	Backend  Backend
 	Op       string
-	Set      Set            // of AddSet (without elements), AddElement, DeleteElement, FlushSet
-	Elements []netip.Prefix // of AddElement, DeleteElement
-	Chain    Chain          // of AddChain (without rules), FlushChain, AddRule
-	Rule     FirewallRule   // of AddRule
+	Set      Set            // of an operation on a set, without elements
+	Elements []netip.Prefix // of AddElement, DeleteElement, ReplaceElements
+	Chain    Chain          // of an operation on a chain or a rule, without rules
+	Rule     FirewallRule   // of AddRule, InsertRule
+	Position int            // of InsertRule, DeleteRule; the first rule of a chain is 1
 }
 
-// String returns the step as a command of the nft tool, quoted for a shell.
+// String returns the step as a command of the backend's tool, quoted for a shell.
 func (c FirewallChange) String() string {
+	if c.Backend != NFTables {
+		return c.iptables()
+	}
 	head := "nft " + c.Op + " inet " + TableName
 	switch c.Op {
 	case AddSet:
@@ -59,7 +65,7 @@ func (c FirewallChange) String() string {
 // Empty says whether there is nothing to do.
 func (c Changes) Empty() bool { return len(c.AddRules)+len(c.Firewall)+len(c.DelRules) == 0 }
 
-// Lines returns each change as a command of the ip or nft tool, in the order in which they are made.
+// Lines returns each change as a command of a tool, in the order in which they are made.
 func (c Changes) Lines() []string {
 	var lines []string
 	for _, r := range c.AddRules {
@@ -79,7 +85,7 @@ func Diff(have Facts, want State) Changes {
 	own := have.OwnRules()
 	return Changes{
 		AddRules: without(want.Rules, own),
-		Firewall: diffTable(have.Table, want.Table),
+		Firewall: diffTables(have.Tables, want.Tables),
 		DelRules: without(own, want.Rules),
 	}
 }

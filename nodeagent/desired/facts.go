@@ -9,8 +9,13 @@ import (
 type Facts struct {
 	Links    []Link
 	Rules    []Rule             // every policy rule, in the kernel's order, IPv4 first
-	Table    *Table             // the agent's own; nil: there is none
-	Counters map[string]Counter // of the rules of Table, by comment
+	Tables   map[Backend]*Table // the agent's own, where there are any
+	Counters map[string]Counter // of their rules, by comment
+
+	NoNFTables string  // why the nftables backend cannot be had; "": it can
+	IPTables   Backend // the variant of iptables that the node's other users use
+	NoIPTables string  // why that one cannot be had, and what to do about it; "": it can
+	NoSets     bool    // the kernel has no ipset, so that rules for iptables must name networks
 }
 
 // Link is a network interface.

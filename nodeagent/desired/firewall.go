@@ -24,10 +24,13 @@ type Set struct {
 // Chain is a list of rules at one of the kernel's hooks.
 type Chain struct {
 	Name     string
-	Type     string // "filter" or "nat"
-	Hook     string // "prerouting", "forward" or "postrouting"
-	Priority int
+	Type     string // "filter" or "nat"; of iptables, the table: "mangle", "filter" or "nat"
+	Hook     string // "prerouting", "forward" or "postrouting"; of iptables, the chain that jumps to this one
+	Priority int    // not of iptables, where the table decides
 	Rules    []FirewallRule
+
+	Family Family // of iptables; nftables has both families in one chain
+	Jumps  []int  // of iptables: the places of the agent's jumps to this chain in Hook, the first being 1
 }
 
 // Verdicts of a [FirewallRule].
@@ -44,7 +47,7 @@ type FirewallRule struct {
 	In, NotIn string // interface by which the packet came
 	Out       string // interface by which it leaves
 	NotOut    string
-	Src, Dst  string // names of sets
+	Src, Dst  string // names of sets, or networks where iptables cannot use a set
 	Direction string // Original or Reply; "" is not looked at
 	Marked    uint32 // a bit of the mark that must be set; 0 is not looked at
 	Verdict   string
@@ -143,8 +146,11 @@ func elements(list []netip.Prefix) string {
 	return strings.Join(words, ", ")
 }
 
-// Set returns the set of a name, or an empty one.
+// Set returns the set of a name, which may be a network, or an empty one.
 func (t *Table) Set(name string) Set {
+	if p, err := netip.ParsePrefix(name); err == nil {
+		return Set{Name: name, Family: FamilyOf(p.Addr()), Interval: true, Elements: []netip.Prefix{p}}
+	}
 	if t != nil {
 		if i := slices.IndexFunc(t.Sets, func(s Set) bool { return s.Name == name }); i >= 0 {
 			return t.Sets[i]
@@ -180,6 +186,9 @@ func (t *Table) MarkOf(p Packet, direction string) uint32 {
 		return 0
 	}
 	for _, c := range t.Chains {
+		if c.Family != 0 && len(c.Jumps) == 0 {
+			continue
+		}
 		for _, r := range c.Rules {
 			if r.Verdict == SetMark && r.Family == FamilyOf(p.Dst) && r.Direction == direction &&
 				(r.In == "" || r.In == p.Iif) && r.NotIn != p.Iif &&

@@ -11,12 +11,15 @@ import (
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 )
 
-// Fake is a node in memory. It places rules, looks up routes and refuses impossible changes as Linux does.
+// Fake is a node in memory, with nftables alone. It places rules, looks up routes and refuses impossible changes as Linux
+// does.
 type Fake struct {
 	Links  []desired.Link
 	Rules  []desired.Rule
 	Routes []FakeRoute
-	Table  *desired.Table
+	Tables map[desired.Backend]*desired.Table
+
+	NoIPTables string // why there is no iptables, of which a Fake can only have none
 
 	Flows []FakeFlow
 
@@ -38,7 +41,7 @@ var _ Interface = (*Fake)(nil)
 
 // NewFake returns a node that has loopback and the kernel's own rules.
 func NewFake() *Fake {
-	f := &Fake{Links: []desired.Link{{
+	f := &Fake{NoIPTables: "there is no iptables here", Links: []desired.Link{{
 		Name: "lo", Up: true,
 		Addresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("::1/128")},
 	}}}
@@ -65,7 +68,9 @@ func (f *Fake) Facts(context.Context) (desired.Facts, error) {
 	if f.Err != nil {
 		return desired.Facts{}, f.Err
 	}
-	return desired.Facts{Links: slices.Clone(f.Links), Rules: slices.Clone(f.Rules), Table: clone(f.Table)}, nil
+	return desired.Facts{
+		Links: slices.Clone(f.Links), Rules: slices.Clone(f.Rules), Tables: clone(f.Tables), IPTables: desired.IPTablesNFT, NoIPTables: f.NoIPTables,
+	}, nil
 }
 
 // Apply implements [Interface].
@@ -82,13 +87,17 @@ func (f *Fake) Apply(_ context.Context, c desired.Changes) error {
 			f.AddRule(r)
 		}
 	}
-	table := clone(f.Table)
+	tables := clone(f.Tables)
 	for _, change := range c.Firewall {
+		table := tables[change.Backend]
 		if err := applyFake(&table, change); err != nil {
 			return fmt.Errorf("%s: %w", change, err)
 		}
+		if tables[change.Backend] = table; table == nil {
+			delete(tables, change.Backend)
+		}
 	}
-	f.Table = table
+	f.Tables = tables
 	for _, r := range c.DelRules {
 		f.Rules = slices.DeleteFunc(f.Rules, func(other desired.Rule) bool { return other == r })
 	}
@@ -98,6 +107,8 @@ func (f *Fake) Apply(_ context.Context, c desired.Changes) error {
 func applyFake(table **desired.Table, c desired.FirewallChange) error {
 	t := *table
 	switch {
+	case c.Backend != desired.NFTables:
+		return syscall.EOPNOTSUPP
 	case c.Op == desired.AddTable:
 		if t == nil {
 			*table = &desired.Table{}
@@ -212,20 +223,23 @@ func (f *Fake) Dump() string {
 	for _, r := range f.Rules {
 		fmt.Fprintf(&b, "ipv%d %s\n", r.Family, r)
 	}
-	b.WriteString(f.Table.String())
+	for _, backend := range desired.Backends() {
+		b.WriteString(f.Tables[backend].String())
+	}
 	return b.String()
 }
 
-func clone(t *desired.Table) *desired.Table {
-	if t == nil {
-		return nil
+func clone(tables map[desired.Backend]*desired.Table) map[desired.Backend]*desired.Table {
+	all := map[desired.Backend]*desired.Table{}
+	for backend, t := range tables {
+		out := &desired.Table{Sets: slices.Clone(t.Sets), Chains: slices.Clone(t.Chains)}
+		for i := range out.Sets {
+			out.Sets[i].Elements = slices.Clone(out.Sets[i].Elements)
+		}
+		for i := range out.Chains {
+			out.Chains[i].Rules = slices.Clone(out.Chains[i].Rules)
+		}
+		all[backend] = out
 	}
-	out := &desired.Table{Sets: slices.Clone(t.Sets), Chains: slices.Clone(t.Chains)}
-	for i := range out.Sets {
-		out.Sets[i].Elements = slices.Clone(out.Sets[i].Elements)
-	}
-	for i := range out.Chains {
-		out.Chains[i].Rules = slices.Clone(out.Chains[i].Rules)
-	}
-	return out
+	return all
 }

@@ -6,24 +6,39 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/iptables"
 )
 
-// Linux is the networking of the network namespace that the calling thread is in.
-type Linux struct{}
+// Linux is the networking of the network namespace that the calling thread is in. The zero value works too, but reads
+// what it has of iptables again each time, by processes.
+type Linux struct{ iptables *iptables.Firewall }
+
+// NewLinux returns the networking of the node. It remembers what it has read of iptables and is not safe for concurrent
+// use.
+func NewLinux() Linux { return Linux{iptables: iptables.New()} }
+
+func (l Linux) firewall() *iptables.Firewall {
+	if l.iptables == nil {
+		return iptables.New()
+	}
+	return l.iptables
+}
 
 var _ Interface = Linux{}
 
 // Facts implements [Interface].
-func (Linux) Facts(context.Context) (desired.Facts, error) {
-	var f desired.Facts
+func (l Linux) Facts(context.Context) (desired.Facts, error) {
+	f := desired.Facts{Tables: map[desired.Backend]*desired.Table{}, Counters: map[string]desired.Counter{}}
 	var err error
 	if f.Links, err = complete(links); err != nil {
 		return f, fmt.Errorf("list interfaces: %w", err)
@@ -31,26 +46,51 @@ func (Linux) Facts(context.Context) (desired.Facts, error) {
 	if f.Rules, err = complete(rules); err != nil {
 		return f, fmt.Errorf("list policy rules: %w", err)
 	}
-	if f.Table, f.Counters, err = complete2(readTable); err != nil {
+	table, counters, err := complete2(readTable)
+	if err != nil {
 		return f, fmt.Errorf("read nftables: %w", err)
 	}
-	return f, nil
+	if table != nil {
+		f.Tables[desired.NFTables] = table
+		maps.Copy(f.Counters, counters)
+	}
+	f.NoNFTables = lacksNFTables()
+	return f, l.firewall().Read(&f)
 }
 
 // Apply implements [Interface].
-func (Linux) Apply(_ context.Context, c desired.Changes) error {
+func (l Linux) Apply(_ context.Context, c desired.Changes) error {
 	for _, r := range c.AddRules {
 		if err := addRule(r); err != nil {
 			return fmt.Errorf("%s: %w", r.Command("add"), err)
 		}
 	}
-	if err := applyTable(c.Firewall); err != nil {
-		return fmt.Errorf("change nftables table %q: %w", desired.TableName, err)
+	// Those of one backend stand together: what comes first must be in force before the other one's goes.
+	for rest := c.Firewall; len(rest) > 0; {
+		b := rest[0].Backend
+		end := slices.IndexFunc(rest, func(c desired.FirewallChange) bool { return c.Backend != b })
+		if end < 0 {
+			end = len(rest)
+		}
+		if err := l.applyFirewall(b, rest[:end]); err != nil {
+			return err
+		}
+		rest = rest[end:]
 	}
 	for _, r := range c.DelRules {
 		if err := deleteRule(r); err != nil {
 			return fmt.Errorf("%s: %w", r.Command("del"), err)
 		}
+	}
+	return nil
+}
+
+func (l Linux) applyFirewall(b desired.Backend, changes []desired.FirewallChange) error {
+	if b != desired.NFTables {
+		return l.firewall().Apply(changes)
+	}
+	if err := applyTable(changes); err != nil {
+		return fmt.Errorf("change nftables table %q: %w", desired.TableName, err)
 	}
 	return nil
 }

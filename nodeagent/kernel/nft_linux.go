@@ -3,6 +3,7 @@ package kernel
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -21,11 +22,52 @@ func ownTable() *nftables.Table {
 	return &nftables.Table{Name: desired.TableName, Family: nftables.TableFamilyINet}
 }
 
+// Since this version of Linux, tables of both families can translate addresses.
+const (
+	inetNATMajor = 5
+	inetNATMinor = 2
+)
+
+// lacksNFTables says why the kernel cannot have the agent's table, or "".
+func lacksNFTables() string {
+	conn, err := nftables.New()
+	if err == nil {
+		_, err = conn.ListTablesOfFamily(nftables.TableFamilyINet)
+	}
+	if noNFTables(err) {
+		return "this kernel has no nf_tables"
+	}
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return ""
+	}
+	release := unix.ByteSliceToString(name.Release[:])
+	if !atLeast(release, inetNATMajor, inetNATMinor) {
+		return fmt.Sprintf("this kernel, Linux %s, is older than %d.%d and cannot translate addresses in nftables' inet tables",
+			release, inetNATMajor, inetNATMinor)
+	}
+	return ""
+}
+
+// atLeast says whether a release of Linux is a version or a later one. One that cannot be read is.
+func atLeast(release string, major, minor int) bool {
+	var a, b int
+	if n, _ := fmt.Sscanf(release, "%d.%d", &a, &b); n != 2 {
+		return true
+	}
+	return a > major || a == major && b >= minor
+}
+
+// noNFTables says whether an error means that the kernel has no nf_tables, or no netfilter at all.
+func noNFTables(err error) bool {
+	return errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)
+}
+
 // readTable reads the agent's own table and what its rules have counted. A kernel without nf_tables has none.
 func readTable() (*desired.Table, map[string]desired.Counter, error) {
 	conn, err := nftables.New(nftables.AsLasting())
 	if err != nil {
-		if errors.Is(err, unix.EPROTONOSUPPORT) {
+		if noNFTables(err) {
 			return nil, nil, nil
 		}
 		return nil, nil, err
@@ -33,6 +75,9 @@ func readTable() (*desired.Table, map[string]desired.Counter, error) {
 	defer func() { _ = conn.CloseLasting() }() // nothing was written
 
 	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
+	if noNFTables(err) {
+		return nil, nil, nil
+	}
 	if err != nil {
 		return nil, nil, err
 	}

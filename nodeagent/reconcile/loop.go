@@ -18,7 +18,7 @@ const (
 	quiet      = 100 * time.Millisecond // without a further change before a pass begins
 	impatience = time.Second            // after the first change a pass begins anyway
 	resync     = 5 * time.Minute        // a pass without any change, as the backstop
-	recheck    = 30 * time.Second       // the same while not all is well
+	recheck    = 30 * time.Second       // the same while not all is well, or iptables is in use
 	retryFirst = time.Second            // after a pass that failed; doubled each time, up to recheck
 )
 
@@ -69,7 +69,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		switch {
 		case pass.Err != nil:
 			wait, retry = retry, min(2*retry, recheck)
-		case pass.Report.Verdict() != OK || pass.BadReason != "":
+		case pass.Report.Verdict() != OK || pass.BadReason != "", silent(pass.Report.Firewall):
 			wait = recheck
 			retry = retryFirst
 		default:
@@ -81,6 +81,10 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 	}
 }
+
+// silent says whether the kernel gives no notice of changes to a firewall, or of a kubelet that shows which one it should
+// be: a look every so often then starts no process either, unless something has changed.
+func silent(b desired.Backend) bool { return b == desired.IPTablesNFT || b == desired.IPTablesLegacy }
 
 // wait returns when something has changed and then was quiet for a moment, or after the time, and says what it was.
 func (l *Loop) wait(ctx context.Context, limit time.Duration) (string, error) {

@@ -169,7 +169,7 @@ func (n *Node) Cleanup(ctx context.Context) ([]string, error) {
 func answers(ctx context.Context, k kernel.Interface, state desired.State, facts desired.Facts) ([]desired.Answer, error) {
 	return ask(ctx, k, state.Probes, func(p desired.Probe) desired.Packet {
 		packet := p.Packet
-		packet.Mark = facts.Table.MarkOf(packet, desired.Original)
+		packet.Mark = facts.MarkOf(packet, desired.Original)
 		return packet
 	})
 }

@@ -174,7 +174,7 @@ func TestVerdicts(t *testing.T) {
 		{"rule gone", func(f *kernel.Fake) {
 			f.Rules = newNode().Rules
 		}, reconcile.Wrong, "the rule `0: from all fwmark 0x2000/0x2000 lookup 52 proto 116` is missing"},
-		{"firewall gone", func(f *kernel.Fake) { f.Table = nil }, reconcile.Wrong, "packets to it get no mark"},
+		{"firewall gone", func(f *kernel.Fake) { f.Tables = nil }, reconcile.Wrong, "packets to it get no mark"},
 		{"tailscale's table has the pods' network", func(f *kernel.Fake) {
 			f.Routes = append(f.Routes, kernel.FakeRoute{Table: 52, Dst: prefix("10.244.0.0/16"), Dev: "tailscale0"})
 		}, reconcile.Wrong, "its replies to pods leave by dev tailscale0 table 52"},

@@ -33,9 +33,10 @@ type Peer struct {
 
 // Report is how a node stands.
 type Report struct {
-	Changes  []string                   `json:"changes"`           // what was done, as commands
-	Pending  []string                   `json:"pending,omitempty"` // what would have to be done, or did not hold
-	Dropped  int                        `json:"dropped,omitempty"` // stale connections that were made to begin anew
+	Firewall desired.Backend            `json:"firewall,omitempty"` // where the firewall rules belong
+	Changes  []string                   `json:"changes"`            // what was done, as commands
+	Pending  []string                   `json:"pending,omitempty"`  // what would have to be done, or did not hold
+	Dropped  int                        `json:"dropped,omitempty"`  // stale connections that were made to begin anew
 	Peers    []Peer                     `json:"peers"`
 	Notes    []desired.Note             `json:"notes,omitempty"`
 	Counters map[string]desired.Counter `json:"counters,omitempty"` // of the firewall rules, by their comment
@@ -59,6 +60,7 @@ func (r Report) Verdict() Verdict {
 // judge says what the ways of the probes' packets mean, and asks for the way of the reply to each that goes right.
 func judge(ctx context.Context, k kernel.Interface, p Plan, facts desired.Facts, after []desired.Answer) (Report, error) {
 	r := Report{
+		Firewall: p.State.Backend(),
 		Pending:  desired.Diff(facts, p.State).Lines(),
 		Peers:    make([]Peer, len(p.State.Probes)),
 		Notes:    p.State.Notes,
@@ -76,7 +78,7 @@ func judge(ctx context.Context, k kernel.Interface, p Plan, facts desired.Facts,
 	}
 	back, err := ask(ctx, k, right, func(probe desired.Probe) desired.Packet {
 		reply := desired.Packet{Src: probe.Packet.Dst, Dst: probe.Packet.Src, Iif: desired.Interface}
-		reply.Mark = facts.Table.MarkOf(reply, desired.Reply)
+		reply.Mark = facts.MarkOf(reply, desired.Reply)
 		return reply
 	})
 	if err != nil {
@@ -119,7 +121,7 @@ func explain(state desired.State, facts desired.Facts, probe desired.Probe, answ
 		return Wrong, desired.Interface + " is down"
 	case !slices.ContainsFunc(link.Mesh(), func(a netip.Addr) bool { return a.Is4() == packet.Dst.Is4() }):
 		return Unknown, fmt.Sprintf("%s has no IPv%d mesh address", desired.Interface, desired.FamilyOf(packet.Dst))
-	case facts.Table.MarkOf(packet, desired.Original) == 0:
+	case facts.MarkOf(packet, desired.Original) == 0:
 		return Wrong, "packets to it get no mark"
 	}
 	for _, r := range state.Rules {

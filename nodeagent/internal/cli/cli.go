@@ -39,7 +39,7 @@ const maxDocument = 16 << 20
 func Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	env := Env{Kernel: kernel.Linux{}, Files: os.DirFS("/"), Stdout: os.Stdout, Stderr: os.Stderr}
+	env := Env{Kernel: kernel.NewLinux(), Files: os.DirFS("/"), Stdout: os.Stdout, Stderr: os.Stderr}
 	return Run(ctx, env, os.Args[1:])
 }
 

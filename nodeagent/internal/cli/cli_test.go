@@ -66,7 +66,7 @@ func TestOneClearMessage(t *testing.T) {
 			"another backend", kernel.NewFake(), strings.Replace(nodeDocument, `"mesh"`, `"firewall": {"backend": "iptables"}, "mesh"`, 1),
 			[]string{"apply"},
 			2,
-			`tailmesh-agent: FILE: firewall.backend: "iptables" is not available in this version: use "auto" or "nftables"` + "\n",
+			`tailmesh-agent: FILE: firewall.backend: "iptables" cannot be had: there is no iptables here, or use "nftables"` + "\n",
 		},
 		{
 			"no permission", denied, nodeDocument,

@@ -26,13 +26,14 @@ const nodeDocument = `{
 
 // agent runs the program in the namespace that the thread is in, with a document.
 type agent struct {
-	t    *testing.T
-	path string
+	t      *testing.T
+	path   string
+	kernel kernel.Interface
 }
 
 func newAgent(t *testing.T, document string) *agent {
 	t.Helper()
-	a := &agent{t: t, path: filepath.Join(t.TempDir(), "node.json")}
+	a := &agent{t: t, path: filepath.Join(t.TempDir(), "node.json"), kernel: kernel.NewLinux()}
 	a.write(document)
 	return a
 }
@@ -47,7 +48,7 @@ func (a *agent) write(document string) {
 func (a *agent) run(args ...string) (stdout, stderr string, code int) {
 	a.t.Helper()
 	var out, errs strings.Builder
-	env := Env{Kernel: kernel.Linux{}, Stdout: &out, Stderr: &errs}
+	env := Env{Kernel: a.kernel, Stdout: &out, Stderr: &errs}
 	code = Run(a.t.Context(), env, append(args, "--config", a.path, "--socket", a.path+".no-socket", "--lock", a.path+".lock"))
 	return out.String(), errs.String(), code
 }
@@ -69,142 +70,159 @@ func closeTunnel(n *nstest.Node) {
 }
 
 func TestApplyAndCleanup(t *testing.T) {
-	node := nstest.NewNode(t)
-	closeTunnel(node)
-	a := newAgent(t, nodeDocument)
-	pristine := node.Dump()
-	for _, address := range []string{nstest.Peer, nstest.Peer6} {
-		if node.PodReaches(address) {
-			t.Fatalf("the pod reaches %s before the agent did anything: this lab proves nothing", address)
+	overBackends(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		closeTunnel(node)
+		a := b.agent(t, b.document(""))
+		pristine := node.Dump()
+		for _, address := range []string{nstest.Peer, nstest.Peer6} {
+			if node.PodReaches(address) {
+				t.Fatalf("the pod reaches %s before the agent did anything: this lab proves nothing", address)
+			}
 		}
-	}
 
-	plan := a.want(exitNo, "plan")
-	if diff := cmp.Diff(pristine, node.Dump()); diff != "" {
-		t.Fatalf("plan changed the node (-before +after):\n%s", diff)
-	}
+		plan := a.want(exitNo, "plan")
+		if diff := cmp.Diff(pristine, node.Dump()); diff != "" {
+			t.Fatalf("plan changed the node (-before +after):\n%s", diff)
+		}
 
-	got := a.want(exitYes, "apply")
-	// The pings above are two connections that began too early.
-	want := plan + `connections of pods to peers that had kept their own source, made to begin anew: 2
+		got := a.want(exitYes, "apply")
+		// The pings above are two connections that began too early.
+		want := plan + `connections of pods to peers that had kept their own source, made to begin anew: 2
 peer fra1 100.64.0.12        before dev tun-fra1 table 77  after dev tailscale0 table 52  ok
 peer fra1 fd7a:115c:a1e0::c  before dev tun-fra1 table 77  after dev tailscale0 table 52  ok
 `
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("apply (-want +got):\n%s", diff)
-	}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("apply (-want +got):\n%s", diff)
+		}
 
-	applied := node.Dump()
-	if got := a.want(exitYes, "apply"); got != "nothing to do\n" {
-		t.Errorf("second apply: %s", got)
-	}
-	if got := a.want(exitYes, "plan"); got != "nothing to do\n" {
-		t.Errorf("plan after apply: %s", got)
-	}
-	if diff := cmp.Diff(applied, node.Dump()); diff != "" {
-		t.Errorf("second apply changed the node (-before +after):\n%s", diff)
-	}
+		applied := node.Dump()
+		if got := a.want(exitYes, "apply"); got != "nothing to do\n" {
+			t.Errorf("second apply: %s", got)
+		}
+		if got := a.want(exitYes, "plan"); got != "nothing to do\n" {
+			t.Errorf("plan after apply: %s", got)
+		}
+		if diff := cmp.Diff(applied, node.Dump()); diff != "" {
+			t.Errorf("second apply changed the node (-before +after):\n%s", diff)
+		}
 
-	a.want(exitYes, "cleanup")
-	if diff := cmp.Diff(pristine, node.Dump()); diff != "" {
-		t.Errorf("cleanup left something (-before +after):\n%s", diff)
-	}
-	if got := a.want(exitYes, "cleanup"); got != "nothing to do\n" {
-		t.Errorf("second cleanup: %s", got)
-	}
+		a.want(exitYes, "cleanup")
+		if diff := cmp.Diff(pristine, node.Dump()); diff != "" {
+			t.Errorf("cleanup left something (-before +after):\n%s", diff)
+		}
+		if got := a.want(exitYes, "cleanup"); got != "nothing to do\n" {
+			t.Errorf("second cleanup: %s", got)
+		}
+	})
 }
 
 // What plan and apply print are commands: run by a shell they give the same node, and the agent then finds nothing to do.
 func TestPrintedCommandsDoTheSame(t *testing.T) {
-	node := nstest.NewNode(t)
-	a := newAgent(t, strings.Replace(nodeDocument, `"peers"`,
-		`"local_cidrs": ["192.168.10.0/24", "10.7.0.0/16"], "routing": {"fail_closed": true}, "peers"`, 1))
-	node.Run(a.want(exitNo, "plan"))
-	byHand := node.Dump()
-	if got := a.want(exitYes, "apply"); got != "nothing to do\n" {
-		t.Errorf("apply after the commands by hand: %s", got)
-	}
-	a.want(exitYes, "cleanup")
-	a.want(exitYes, "apply")
-	if diff := cmp.Diff(byHand, node.Dump()); diff != "" {
-		t.Errorf("(-by hand +by the agent):\n%s", diff)
-	}
+	overBackends(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		a := b.agent(t, b.document(`"local_cidrs": ["192.168.10.0/24", "10.7.0.0/16"], "routing": {"fail_closed": true}, `))
+		node.Run(a.want(exitNo, "plan"))
+		byHand := node.Dump()
+		if got := a.want(exitYes, "apply"); got != "nothing to do\n" {
+			t.Errorf("apply after the commands by hand: %s", got)
+		}
+		a.want(exitYes, "cleanup")
+		a.want(exitYes, "apply")
+		// The tool makes sets of a newer revision, which show one more setting.
+		byHand = strings.ReplaceAll(byHand, " bucketsize 12", "")
+		if diff := cmp.Diff(byHand, node.Dump()); diff != "" {
+			t.Errorf("(-by hand +by the agent):\n%s", diff)
+		}
+	})
 }
 
 func TestPackets(t *testing.T) {
-	node := nstest.NewNode(t)
-	a := newAgent(t, nodeDocument)
-	a.want(exitYes, "apply")
+	overBackends(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		a := b.agent(t, b.document(""))
+		a.want(exitYes, "apply")
 
-	// A peer's own connection to a pod came in by the overlay, and its replies go back there.
-	for peer, pod := range map[string]string{nstest.Peer: nstest.Pod, nstest.Peer6: nstest.Pod6} {
-		if !node.PeerReaches(peer, pod) {
-			t.Errorf("%s does not reach the pod %s", peer, pod)
+		// A peer's own connection to a pod came in by the overlay, and its replies go back there.
+		for peer, pod := range map[string]string{nstest.Peer: nstest.Pod, nstest.Peer6: nstest.Pod6} {
+			if !node.PeerReaches(peer, pod) {
+				t.Errorf("%s does not reach the pod %s", peer, pod)
+			}
 		}
-	}
-	closeTunnel(node)
-	for _, address := range []string{nstest.Peer, nstest.Peer6} {
-		if !node.PodReaches(address) {
-			t.Errorf("the pod does not reach %s", address)
+		closeTunnel(node)
+		for _, address := range []string{nstest.Peer, nstest.Peer6} {
+			if !node.PodReaches(address) {
+				t.Errorf("the pod does not reach %s", address)
+			}
 		}
-	}
-	facts, err := kernel.Linux{}.Facts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, comment := range []string{"sources of pods to peers, IPv4", "sources of pods to peers, IPv6"} {
-		if got := facts.Counters[comment].Packets; got != 1 {
-			t.Errorf("%s: counted %d, want 1 for one connection", comment, got)
+		facts, err := kernel.Linux{}.Facts(t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	var foreign string
-	node.InPeer(func() { foreign = node.Run("nft list chain inet wireguard input | grep p0") })
-	if strings.Count(foreign, "packets 0 bytes 0") != 2 {
-		t.Errorf("packets with a foreign source arrived:\n%s", foreign)
-	}
+		for _, comment := range []string{"sources of pods to peers, IPv4", "sources of pods to peers, IPv6"} {
+			if got := facts.Counters[comment].Packets; got != 1 {
+				t.Errorf("%s: counted %d, want 1 for one connection", comment, got)
+			}
+		}
+		var foreign string
+		node.InPeer(func() { foreign = node.Run("nft list chain inet wireguard input | grep p0") })
+		if strings.Count(foreign, "packets 0 bytes 0") != 2 {
+			t.Errorf("packets with a foreign source arrived:\n%s", foreign)
+		}
+	})
 }
 
-// A service's address is translated to a peer's before the agent's chain looks.
+// A service's address is translated to a peer's before the agent's chain looks. In iptables it looks before, and says so.
 func TestServiceOfPeer(t *testing.T) {
-	node := nstest.NewNode(t)
-	closeTunnel(node)
-	node.Run(`
-		nft add table ip services
-		nft add chain ip services prerouting '{ type nat hook prerouting priority dstnat; }'
-		nft add rule ip services prerouting ip daddr 10.96.0.1 dnat to 100.64.0.12
-	`)
-	if node.PodReaches("10.96.0.1") {
-		t.Fatal("the service is reached before the agent did anything")
-	}
-	newAgent(t, nodeDocument).want(exitYes, "apply")
-	if !node.PodReaches("10.96.0.1") {
-		t.Error("the pod does not reach the service behind the peer's address")
-	}
+	overBackends(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		closeTunnel(node)
+		node.Run(`
+			nft add table ip services
+			nft add chain ip services prerouting '{ type nat hook prerouting priority dstnat; }'
+			nft add rule ip services prerouting ip daddr 10.96.0.1 dnat to 100.64.0.12
+		`)
+		if node.PodReaches("10.96.0.1") {
+			t.Fatal("the service is reached before the agent did anything")
+		}
+		a := b.agent(t, b.document(""))
+		a.want(exitYes, "apply")
+		_, notes, _ := a.run("status")
+		works := b.name == desired.NFTables
+		if got := node.PodReaches("10.96.0.1"); got != works {
+			t.Errorf("the pod reaches the service behind the peer's address: %v, want %v", got, works)
+		}
+		if said := strings.Contains(notes, "marks packets before services translate them"); said == works {
+			t.Errorf("status says that it does not: %v, want %v\n%s", said, !works, notes)
+		}
+	})
 }
 
 // With strict reverse path filtering, the way back is looked up with the reply's mark.
 func TestStrictReversePathFilter(t *testing.T) {
-	node := nstest.NewNode(t)
-	closeTunnel(node)
-	for _, key := range []string{"all", "tailscale0", "tun-fra1", "kube-bridge"} {
-		node.Sysctl("ipv4.conf."+key+".rp_filter", "1")
-	}
-	node.Sysctl("ipv4.conf.all.src_valid_mark", "1") // as tailscaled does
-	newAgent(t, nodeDocument).want(exitYes, "apply")
-	if !node.PodReaches(nstest.Peer) {
-		t.Error("the pod does not reach the peer")
-	}
+	overBackends(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		closeTunnel(node)
+		for _, key := range []string{"all", "tailscale0", "tun-fra1", "kube-bridge"} {
+			node.Sysctl("ipv4.conf."+key+".rp_filter", "1")
+		}
+		node.Sysctl("ipv4.conf.all.src_valid_mark", "1") // as tailscaled does
+		b.agent(t, b.document("")).want(exitYes, "apply")
+		if !node.PodReaches(nstest.Peer) {
+			t.Error("the pod does not reach the peer")
+		}
 
-	node.Sysctl("ipv4.conf.all.src_valid_mark", "0")
-	if got := newAgent(t, nodeDocument).want(exitNo, "status"); !strings.Contains(got, "wrong: its replies are dropped by reverse path filtering") {
-		t.Errorf("status without src_valid_mark:\n%s", got)
-	}
-	if node.PodReaches(nstest.Peer) {
-		t.Error("the replies arrive without src_valid_mark: this lab proves nothing")
-	}
-	node.Sysctl("ipv4.conf.all.rp_filter", "2")
-	node.Sysctl("ipv4.conf.tailscale0.rp_filter", "2")
-	newAgent(t, nodeDocument).want(exitYes, "status")
+		node.Sysctl("ipv4.conf.all.src_valid_mark", "0")
+		if got := b.agent(t, b.document("")).want(exitNo, "status"); !strings.Contains(got, "wrong: its replies are dropped by reverse path filtering") {
+			t.Errorf("status without src_valid_mark:\n%s", got)
+		}
+		if node.PodReaches(nstest.Peer) {
+			t.Error("the replies arrive without src_valid_mark: this lab proves nothing")
+		}
+		node.Sysctl("ipv4.conf.all.rp_filter", "2")
+		node.Sysctl("ipv4.conf.tailscale0.rp_filter", "2")
+		b.agent(t, b.document("")).want(exitYes, "status")
+	})
 }
 
 func TestForwardingOff(t *testing.T) {
@@ -219,21 +237,23 @@ func TestForwardingOff(t *testing.T) {
 
 // A router that adds its rule without a priority comes to stand behind the agent's, in whatever order they start.
 func TestRuleAddedLater(t *testing.T) {
-	node := nstest.NewNode(t)
-	closeTunnel(node)
-	a := newAgent(t, nodeDocument)
-	a.want(exitYes, "apply")
-	node.Run(`
-		ip rule del from 10.244.1.0/24 lookup 77
-		ip rule add from 10.244.1.0/24 lookup 77
-	`)
-	if rules := node.Run("ip rule"); !strings.Contains(rules, "0:\tfrom 10.244.1.0/24 lookup 77") {
-		t.Fatalf("the kernel placed the rule elsewhere than this test assumes:\n%s", rules)
-	}
-	a.want(exitYes, "status")
-	if !node.PodReaches(nstest.Peer) {
-		t.Error("the pod does not reach the peer any more")
-	}
+	overBackends(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		closeTunnel(node)
+		a := b.agent(t, b.document(""))
+		a.want(exitYes, "apply")
+		node.Run(`
+			ip rule del from 10.244.1.0/24 lookup 77
+			ip rule add from 10.244.1.0/24 lookup 77
+		`)
+		if rules := node.Run("ip rule"); !strings.Contains(rules, "0:\tfrom 10.244.1.0/24 lookup 77") {
+			t.Fatalf("the kernel placed the rule elsewhere than this test assumes:\n%s", rules)
+		}
+		a.want(exitYes, "status")
+		if !node.PodReaches(nstest.Peer) {
+			t.Error("the pod does not reach the peer any more")
+		}
+	})
 }
 
 func TestFixedPriorityShadowed(t *testing.T) {
@@ -298,24 +318,26 @@ func TestLocalRuleMoved(t *testing.T) {
 }
 
 func TestTailscaleRestart(t *testing.T) {
-	node := nstest.NewNode(t)
-	closeTunnel(node)
-	a := newAgent(t, nodeDocument)
-	node.StopTailscale()
-	got := a.want(exitUnknown, "apply")
-	if want := "unknown: tailscale0 does not exist\n"; !strings.Contains(got, want) {
-		t.Errorf("apply without tailscale0:\n%swant %s", got, want)
-	}
-	node.StartTailscale()
-	a.want(exitYes, "status")
-	if !node.PodReaches(nstest.Peer) {
-		t.Error("the pod does not reach the peer after tailscaled started")
-	}
-	node.StopTailscale()
-	node.StartTailscale()
-	if got := a.want(exitYes, "apply"); got != "nothing to do\n" {
-		t.Errorf("apply after a restart of tailscaled: %s", got)
-	}
+	overBackends(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		closeTunnel(node)
+		a := b.agent(t, b.document(""))
+		node.StopTailscale()
+		got := a.want(exitUnknown, "apply")
+		if want := "unknown: tailscale0 does not exist\n"; !strings.Contains(got, want) {
+			t.Errorf("apply without tailscale0:\n%swant %s", got, want)
+		}
+		node.StartTailscale()
+		a.want(exitYes, "status")
+		if !node.PodReaches(nstest.Peer) {
+			t.Error("the pod does not reach the peer after tailscaled started")
+		}
+		node.StopTailscale()
+		node.StartTailscale()
+		if got := a.want(exitYes, "apply"); got != "nothing to do\n" {
+			t.Errorf("apply after a restart of tailscaled: %s", got)
+		}
+	})
 }
 
 // Peers come and go by single elements: the rules, and so their counters and the connections, stay as they are.
@@ -387,117 +409,141 @@ func TestRepair(t *testing.T) {
 }
 
 // Others translate sources too: the first translation of a connection is the one that holds, whatever their backend.
+// iptables is only in front of what is in the same variant.
 func TestOtherSourceTranslation(t *testing.T) {
-	node := nstest.NewNode(t)
-	closeTunnel(node)
-	node.Run(`
-		ip addr add 10.9.9.9/32 dev lo
-		nft add table ip cni
-		nft add chain ip cni postrouting '{ type nat hook postrouting priority srcnat; }'
-		nft add rule ip cni postrouting ip saddr 10.244.0.0/16 snat to 10.9.9.9
-		iptables-legacy -t nat -A POSTROUTING -s 10.244.0.0/16 -j SNAT --to-source 10.9.9.9
-	`)
-	newAgent(t, nodeDocument).want(exitYes, "apply")
-	if !node.PodReaches(nstest.Peer) {
-		t.Error("the pod does not reach the peer: another translation came first")
+	others := map[desired.Backend]string{
+		desired.NFTables: `nft add table ip cni
+			nft add chain ip cni postrouting '{ type nat hook postrouting priority srcnat; }'
+			nft add rule ip cni postrouting ip saddr 10.244.0.0/16 snat to 10.9.9.9
+			iptables-legacy -w -t nat -A POSTROUTING -s 10.244.0.0/16 -j SNAT --to-source 10.9.9.9`,
+		desired.IPTablesNFT:    `iptables-nft -t nat -A POSTROUTING -s 10.244.0.0/16 -j SNAT --to-source 10.9.9.9`,
+		desired.IPTablesLegacy: `iptables-legacy -w -t nat -A POSTROUTING -s 10.244.0.0/16 -j SNAT --to-source 10.9.9.9`,
 	}
+	overBackends(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		closeTunnel(node)
+		node.Run("ip addr add 10.9.9.9/32 dev lo\n" + others[b.name])
+		a := b.agent(t, b.document(""))
+		a.want(exitYes, "apply")
+		if !node.PodReaches(nstest.Peer) {
+			t.Error("the pod does not reach the peer: another translation came first")
+		}
+		if b.name == desired.NFTables {
+			return
+		}
+		// Others put their rules in front, too.
+		node.Run(strings.Replace(others[b.name], "-A POSTROUTING", "-I POSTROUTING 1", 1))
+		a.want(exitNo, "plan")
+		a.want(exitYes, "apply")
+		if !node.PodReaches(nstest.Peer) {
+			t.Error("the pod does not reach the peer: another translation was put in front")
+		}
+	})
 }
 
 func TestModeRules(t *testing.T) {
-	node := nstest.NewNode(t)
-	closeTunnel(node)
-	a := newAgent(t, strings.Replace(nodeDocument, `"peers"`, `"routing": {"mode": "rules"}, "peers"`, 1))
-	pristine := node.Dump()
-	a.want(exitYes, "apply")
-	if rules := node.Run("ip rule"); !strings.Contains(rules, "0:\tfrom all to 100.64.0.12 fwmark 0x2000/0x2000 lookup 52 proto 116") {
-		t.Errorf("no rule for the peer:\n%s", rules)
-	}
-	for _, address := range []string{nstest.Peer, nstest.Peer6} {
-		if !node.PodReaches(address) {
-			t.Errorf("the pod does not reach %s", address)
-		}
-	}
-	if got := a.want(exitYes, "apply"); got != "nothing to do\n" {
-		t.Errorf("second apply: %s", got)
-	}
-	// The kernel takes a selector that is left out for any, when it adds and when it deletes.
-	rules := strings.Replace(nodeDocument, `"peers"`, `"routing": {"mode": "rules"}, "peers"`, 1)
-	for _, document := range []string{nodeDocument, rules, nodeDocument} {
-		a.write(document)
+	overBackends(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		closeTunnel(node)
+		a := b.agent(t, b.document(`"routing": {"mode": "rules"}, `))
+		pristine := node.Dump()
 		a.want(exitYes, "apply")
-	}
-	a.write(rules)
-	a.want(exitYes, "apply")
-	behind := desired.Rule{
-		Family: desired.IPv4, Mark: 0x2000, Mask: 0x2000, Action: desired.Lookup, Table: 52, Protocol: desired.RouteProtocol,
-	}
-	if err := (kernel.Linux{}).Apply(t.Context(), desired.Changes{AddRules: []desired.Rule{behind}}); err != nil {
-		t.Fatal(err)
-	}
-	a.want(exitYes, "apply")
-	a.want(exitYes, "cleanup")
-	if diff := cmp.Diff(pristine, node.Dump()); diff != "" {
-		t.Errorf("cleanup left something (-before +after):\n%s", diff)
-	}
+		if rules := node.Run("ip rule"); !strings.Contains(rules, "0:\tfrom all to 100.64.0.12 fwmark 0x2000/0x2000 lookup 52 proto 116") {
+			t.Errorf("no rule for the peer:\n%s", rules)
+		}
+		for _, address := range []string{nstest.Peer, nstest.Peer6} {
+			if !node.PodReaches(address) {
+				t.Errorf("the pod does not reach %s", address)
+			}
+		}
+		if got := a.want(exitYes, "apply"); got != "nothing to do\n" {
+			t.Errorf("second apply: %s", got)
+		}
+		// The kernel takes a selector that is left out for any, when it adds and when it deletes.
+		rules := b.document(`"routing": {"mode": "rules"}, `)
+		for _, document := range []string{nodeDocument, rules, nodeDocument} {
+			a.write(document)
+			a.want(exitYes, "apply")
+		}
+		a.write(rules)
+		a.want(exitYes, "apply")
+		behind := desired.Rule{
+			Family: desired.IPv4, Mark: 0x2000, Mask: 0x2000, Action: desired.Lookup, Table: 52, Protocol: desired.RouteProtocol,
+		}
+		if err := (kernel.Linux{}).Apply(t.Context(), desired.Changes{AddRules: []desired.Rule{behind}}); err != nil {
+			t.Fatal(err)
+		}
+		a.want(exitYes, "apply")
+		a.want(exitYes, "cleanup")
+		if diff := cmp.Diff(pristine, node.Dump()); diff != "" {
+			t.Errorf("cleanup left something (-before +after):\n%s", diff)
+		}
+	})
 }
 
 // While tailscaled is down, a packet to a peer goes into the tunnel, or is refused with fail_closed; a peer's own
 // connection to a pod is not touched either way.
 func TestFailClosed(t *testing.T) {
-	node := nstest.NewNode(t)
-	a := newAgent(t, nodeDocument)
-	a.want(exitYes, "apply")
-	node.StopTailscale()
-	if !node.PodReaches(nstest.Peer) {
-		t.Error("open: the pod does not reach the peer through the tunnel")
-	}
-	a.write(strings.Replace(nodeDocument, `"peers"`, `"routing": {"fail_closed": true}, "peers"`, 1))
-	a.want(exitUnknown, "apply")
-	for _, address := range []string{nstest.Peer, nstest.Peer6} {
-		var out string
-		node.InPod(func() { out, _ = node.Try("ping -n -c 1 -W 1 " + address) })
-		if !strings.Contains(out, "Packet filtered") && !strings.Contains(out, "prohibited") {
-			t.Errorf("closed: the packet to %s was not refused:\n%s", address, out)
+	overBackends(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		a := b.agent(t, b.document(""))
+		a.want(exitYes, "apply")
+		node.StopTailscale()
+		if !node.PodReaches(nstest.Peer) {
+			t.Error("open: the pod does not reach the peer through the tunnel")
 		}
-	}
-	if !node.PeerReaches(nstest.Peer, nstest.Pod) {
-		t.Error("closed: the peer does not reach the pod")
-	}
-	node.StartTailscale()
-	closeTunnel(node)
-	a.want(exitYes, "status")
-	if !node.PodReaches(nstest.Peer) {
-		t.Error("closed: the pod does not reach the peer after tailscaled started")
-	}
+		a.write(b.document(`"routing": {"fail_closed": true}, `))
+		a.want(exitUnknown, "apply")
+		for _, address := range []string{nstest.Peer, nstest.Peer6} {
+			var out string
+			node.InPod(func() { out, _ = node.Try("ping -n -c 1 -W 1 " + address) })
+			if !strings.Contains(out, "Packet filtered") && !strings.Contains(out, "prohibited") {
+				t.Errorf("closed: the packet to %s was not refused:\n%s", address, out)
+			}
+		}
+		if !node.PeerReaches(nstest.Peer, nstest.Pod) {
+			t.Error("closed: the peer does not reach the pod")
+		}
+		node.StartTailscale()
+		closeTunnel(node)
+		a.want(exitYes, "status")
+		if !node.PodReaches(nstest.Peer) {
+			t.Error("closed: the pod does not reach the peer after tailscaled started")
+		}
+	})
 }
 
 // Several networks of pods that touch each other are one interval in the kernel, and stay what they were when read back.
 func TestIntervalSets(t *testing.T) {
-	node := nstest.NewNode(t)
-	for _, networks := range []string{
-		`["10.244.0.0/24", "10.244.1.0/24"]`, `["10.244.1.0/24", "10.244.3.0/24"]`, `["10.244.1.0/25", "10.244.1.128/25", "10.0.0.0/25"]`,
-		`["240.0.0.0/4", "10.244.1.0/24"]`, `["10.244.1.0/24", "fd00:10:244:1::/64", "fd00:10:244:2::/64", "fd00:10:244:2:1::/80"]`,
-	} {
-		a := newAgent(t, strings.Replace(nodeDocument, `["10.244.1.0/24", "fd00:10:244:1::/64"]`, networks, 1))
-		a.want(exitYes, "apply")
-		if got := a.want(exitYes, "apply"); got != "nothing to do\n" {
-			t.Errorf("%s: second apply: %s", networks, got)
+	overBackends(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		for _, networks := range []string{
+			`["10.244.0.0/24", "10.244.1.0/24"]`, `["10.244.1.0/24", "10.244.3.0/24"]`, `["10.244.1.0/25", "10.244.1.128/25", "10.0.0.0/25"]`,
+			`["240.0.0.0/4", "10.244.1.0/24"]`, `["10.244.1.0/24", "fd00:10:244:1::/64", "fd00:10:244:2::/64", "fd00:10:244:2:1::/80"]`,
+		} {
+			a := newAgent(t, strings.Replace(b.document(""), `["10.244.1.0/24", "fd00:10:244:1::/64"]`, networks, 1))
+			a.want(exitYes, "apply")
+			if got := a.want(exitYes, "apply"); got != "nothing to do\n" {
+				t.Errorf("%s: second apply: %s", networks, got)
+			}
+			if !node.PodReaches(nstest.Peer) {
+				t.Errorf("%s: the pod does not reach the peer", networks)
+			}
 		}
-		if !node.PodReaches(nstest.Peer) {
-			t.Errorf("%s: the pod does not reach the peer", networks)
-		}
-	}
+	})
 }
 
 func TestWithoutCapability(t *testing.T) {
-	nstest.NewNode(t)
-	a := newAgent(t, nodeDocument)
-	var stderr string
-	var code int
-	nstest.WithoutCapabilities(t, func() { _, stderr, code = a.run("apply") })
-	if want := "tailmesh-agent: not permitted: run as root, or with CAP_NET_ADMIN ("; code != exitUnknown || !strings.HasPrefix(stderr, want) {
-		t.Errorf("exit code %d, stderr %q", code, stderr)
-	}
+	overBackends(t, func(t *testing.T, b backend) {
+		b.node(t)
+		a := b.agent(t, b.document(""))
+		var stderr string
+		var code int
+		nstest.WithoutCapabilities(t, func() { _, stderr, code = a.run("apply") })
+		if want := "tailmesh-agent: not permitted: run as root, or with CAP_NET_ADMIN ("; code != exitUnknown || !strings.HasPrefix(stderr, want) {
+			t.Errorf("exit code %d, stderr %q", code, stderr)
+		}
+	})
 }
 
 // A thousand peers fit into one transaction, and are read back whole.
@@ -516,25 +562,30 @@ func TestManyPeers(t *testing.T) {
 
 // A connection that began before the source was translated would keep its own for as long as packets come.
 func TestStaleConnections(t *testing.T) {
-	node := nstest.NewNode(t)
-	closeTunnel(node)
-	node.Run(`
-		nft add table ip services
-		nft add chain ip services prerouting '{ type nat hook prerouting priority dstnat; }'
-		nft add rule ip services prerouting ip daddr 10.96.0.1 dnat to 100.64.0.12
-	`)
-	direct := node.StartPing(nstest.Peer)
-	service := node.StartPing("10.96.0.1")
-	local := node.StartPing("10.244.1.1")
-	newAgent(t, nodeDocument).want(exitYes, "apply")
-	for name, ping := range map[string]*nstest.Ping{"direct": direct, "by a service": service, "to the node": local} {
-		if !ping.Answered() {
-			t.Errorf("%s: the ping that began before is still not answered", name)
+	overBackends(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		closeTunnel(node)
+		node.Run(`
+			nft add table ip services
+			nft add chain ip services prerouting '{ type nat hook prerouting priority dstnat; }'
+			nft add rule ip services prerouting ip daddr 10.96.0.1 dnat to 100.64.0.12
+		`)
+		direct := node.StartPing(nstest.Peer)
+		service := node.StartPing("10.96.0.1")
+		local := node.StartPing("10.244.1.1")
+		b.agent(t, b.document("")).want(exitYes, "apply")
+		for name, ping := range map[string]*nstest.Ping{"direct": direct, "by a service": service, "to the node": local} {
+			if ping == service && b.name != desired.NFTables {
+				continue // TestServiceOfPeer
+			}
+			if !ping.Answered() {
+				t.Errorf("%s: the ping that began before is still not answered", name)
+			}
 		}
-	}
-	if count := local.Lost(); count > 0 {
-		t.Errorf("a connection that is none of the agent's lost %d packets", count)
-	}
+		if count := local.Lost(); count > 0 {
+			t.Errorf("a connection that is none of the agent's lost %d packets", count)
+		}
+	})
 }
 
 // The networks of pods are found where the document does not name them, and the agent says where.

@@ -99,7 +99,11 @@ func (c *command) printStatus(name string, doc config.Document, r reconcile.Repo
 		return
 	}
 	c.printNotes(r.Notes)
-	fmt.Fprintf(c.env.Stdout, "mesh %s  node %s  %s\n", doc.Mesh, doc.Node.Name, r.Verdict())
+	firewall := ""
+	if r.Firewall != "" {
+		firewall = "  firewall " + string(r.Firewall)
+	}
+	fmt.Fprintf(c.env.Stdout, "mesh %s  node %s%s  %s\n", doc.Mesh, doc.Node.Name, firewall, r.Verdict())
 	printSection(c.env.Stdout, "PENDING", r.Pending)
 	if len(r.Peers) > 0 {
 		w := tabwriter.NewWriter(c.env.Stdout, 0, 0, 2, ' ', 0)

@@ -1,0 +1,220 @@
+package desired
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Operations of a [FirewallChange] for iptables, beside AddSet, AddElement, DeleteElement and AddChain.
+const (
+	ReplaceElements = "replace elements" // all at once
+	DeleteSet       = "delete set"
+	InsertRule      = "insert rule"
+	DeleteRule      = "delete rule"
+	InsertJump      = "insert jump"
+	DeleteJump      = "delete jump"
+	DeleteChain     = "delete chain" // with its rules
+)
+
+// iptables returns the step as a command of the iptables or ipset tool, quoted for a shell.
+func (c FirewallChange) iptables() string {
+	set := c.Backend.SetName(c.Set.Name)
+	tool := strings.Replace(string(c.Backend), "iptables", iptablesTool(c.Chain.Family), 1) + " -t " + c.Chain.Type
+	switch c.Op {
+	case AddSet:
+		return "ipset create " + set + " " + c.Set.ipset()
+	case AddElement, DeleteElement:
+		verb := "add"
+		if c.Op == DeleteElement {
+			verb = "del"
+		}
+		return fmt.Sprintf("printf '%s %s %%s\\n' %s | ipset restore", verb, set, words(c.Elements))
+	case ReplaceElements:
+		return fmt.Sprintf("{ echo create %[1]s-new %[2]s; printf 'add %[1]s-new %%s\\n' %[3]s; echo swap %[1]s-new %[1]s; "+
+			"echo destroy %[1]s-new; } | ipset restore", set, c.Set.ipset(), words(c.Elements))
+	case DeleteSet:
+		return "ipset destroy " + set
+	case AddChain:
+		return tool + " -N " + c.Chain.Name
+	case InsertRule:
+		return fmt.Sprintf("%s -I %s %d %s", tool, c.Chain.Name, c.Position, quote(c.Rule.Args(c.Backend)))
+	case DeleteRule:
+		return fmt.Sprintf("%s -D %s %d", tool, c.Chain.Name, c.Position)
+	case InsertJump:
+		return fmt.Sprintf("%s -I %s 1 %s", tool, c.Chain.Hook, quote(c.Chain.Jump()))
+	case DeleteJump:
+		return fmt.Sprintf("%s -D %s %s", tool, c.Chain.Hook, quote(c.Chain.Jump()))
+	case DeleteChain:
+		return fmt.Sprintf("%[1]s -F %[2]s && %[1]s -X %[2]s", tool, c.Chain.Name)
+	}
+	return c.Op
+}
+
+// Jump returns the agent's jump to the chain, as arguments of iptables.
+func (c Chain) Jump() []string {
+	return []string{"-m", "comment", "--comment", JumpComment, "-j", c.Name}
+}
+
+func iptablesTool(f Family) string {
+	if f == IPv6 {
+		return "ip6tables"
+	}
+	return "iptables"
+}
+
+// ipset returns the set's type and family as ipset takes them.
+func (s Set) ipset() string {
+	family := "inet"
+	if s.Family == IPv6 {
+		family = "inet6"
+	}
+	return s.IPSetType() + " family " + family
+}
+
+// IPSetType returns ipset's type for the set.
+func (s Set) IPSetType() string {
+	if s.Interval {
+		return "hash:net"
+	}
+	return "hash:ip"
+}
+
+func words(list []netip.Prefix) string {
+	var out []string
+	for _, p := range list {
+		for _, half := range Halves(p) {
+			out = append(out, host(half))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func quote(args []string) string {
+	out := slices.Clone(args)
+	for i, a := range out {
+		if strings.ContainsAny(a, " ,'") {
+			out[i] = `"` + a + `"`
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// diffIPTables has no transaction, so the order makes each step harmless: sets before the rules that look them up, new
+// rules before old ones go, jumps to a chain once it is whole; and the other way round for what goes. Between two steps
+// a packet meets the old rules, the new ones, or both.
+func diffIPTables(have, want *Table) []FirewallChange {
+	if have == nil {
+		have = &Table{}
+	}
+	if want == nil {
+		want = &Table{}
+	}
+	var first, last []FirewallChange
+	if !sameSets(have, want) {
+		// A set of another shape cannot take the place of one that rules look up. Nobody but a person makes one.
+		first = diffIPTables(have, &Table{})
+		have = &Table{}
+	}
+	for _, s := range want.Sets {
+		old := have.Set(s.Name)
+		if old.Name == "" {
+			first = append(first, FirewallChange{Op: AddSet, Set: s.bare()})
+		}
+		first = append(first, diffIPSet(old, s)...)
+	}
+	for _, c := range want.Chains {
+		old, exists := have.find(c)
+		if !exists {
+			first = append(first, FirewallChange{Op: AddChain, Chain: c.bare()})
+		}
+		first = append(first, diffRules(c.bare(), old.Rules, c.Rules)...)
+		if !slices.Equal(old.Jumps, c.Jumps) {
+			for range old.Jumps {
+				first = append(first, FirewallChange{Op: DeleteJump, Chain: c.bare()})
+			}
+			first = append(first, FirewallChange{Op: InsertJump, Chain: c.bare()})
+		}
+	}
+	for _, c := range have.Chains {
+		if _, wanted := want.find(c); wanted {
+			continue
+		}
+		for range c.Jumps {
+			last = append(last, FirewallChange{Op: DeleteJump, Chain: c.bare()})
+		}
+		last = append(last, FirewallChange{Op: DeleteChain, Chain: c.bare()})
+	}
+	for _, s := range have.Sets {
+		if want.Set(s.Name).Name == "" {
+			last = append(last, FirewallChange{Op: DeleteSet, Set: s.bare()})
+		}
+	}
+	return append(first, last...)
+}
+
+func sameSets(have, want *Table) bool {
+	return !slices.ContainsFunc(want.Sets, func(s Set) bool {
+		old := have.Set(s.Name)
+		return old.Name != "" && old.ipset() != s.ipset()
+	})
+}
+
+func (t *Table) find(c Chain) (Chain, bool) {
+	i := slices.IndexFunc(t.Chains, func(other Chain) bool { return other.Name == c.Name && other.Family == c.Family })
+	if i < 0 {
+		return Chain{}, false
+	}
+	return t.Chains[i], true
+}
+
+func diffIPSet(have, want Set) []FirewallChange {
+	s := want.bare()
+	switch {
+	case slices.Equal(have.Elements, want.Elements):
+		return nil
+	case have.Name == "" || !want.Interval:
+		var changes []FirewallChange
+		if more := without(want.Elements, have.Elements); len(more) > 0 {
+			changes = append(changes, FirewallChange{Op: AddElement, Set: s, Elements: more})
+		}
+		if gone := without(have.Elements, want.Elements); len(gone) > 0 {
+			changes = append(changes, FirewallChange{Op: DeleteElement, Set: s, Elements: gone})
+		}
+		return changes
+	}
+	return []FirewallChange{{Op: ReplaceElements, Set: s, Elements: want.Elements}}
+}
+
+// diffRules keeps what is in its order, adds what is missing at its place and then deletes the rest from behind, so that
+// a rule is never missing.
+func diffRules(c Chain, have, want []FirewallRule) []FirewallChange {
+	place := make(map[FirewallRule]int, len(want))
+	for i, r := range want {
+		place[r] = i
+	}
+	var changes []FirewallChange
+	var gone []int
+	next, position := 0, 1
+	insert := func(end int) {
+		for ; next < end; next++ {
+			changes = append(changes, FirewallChange{Op: InsertRule, Chain: c, Rule: want[next], Position: position})
+			position++
+		}
+	}
+	for _, r := range have {
+		if i, wanted := place[r]; wanted && i >= next {
+			insert(i)
+			next++
+		} else {
+			gone = append(gone, position)
+		}
+		position++
+	}
+	insert(len(want))
+	for _, at := range slices.Backward(gone) {
+		changes = append(changes, FirewallChange{Op: DeleteRule, Chain: c, Position: at})
+	}
+	return changes
+}

@@ -1,0 +1,66 @@
+package iptables
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+)
+
+// hints are the chains that kubelet keeps in the mangle table for others to find its variant by, the newer one first.
+func hints() []string { return []string{"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"} }
+
+// detect says which variant the node's other users use, as kube-proxy's image finds out (kubernetes-sigs/
+// iptables-wrappers): by kubelet's chains, first in nf_tables and then in ip_tables, each in both families. Without them
+// it is nf_tables, unless only the other one can be had; they are looked for again each time, since kubelet may come
+// later.
+func detect(seen *scanner) desired.Backend {
+	variants := []desired.Backend{desired.IPTablesNFT, desired.IPTablesLegacy}
+	for _, b := range variants {
+		for _, f := range desired.Families() {
+			for _, name := range hints() {
+				if seen.exists(b, f, "mangle", name) {
+					return b
+				}
+			}
+		}
+	}
+	for _, b := range variants {
+		if (b == desired.IPTablesLegacy || seen.nfTables()) && missing(b) == "" {
+			return b
+		}
+	}
+	return variants[0]
+}
+
+// missing says which program a variant lacks and what to do, or "".
+func missing(b desired.Backend) string {
+	for _, f := range desired.Families() {
+		if _, err := find(b, f); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+// find looks for the program of a variant and a family: by the variant's name, which it has since iptables 1.8, or by
+// its plain name where that leads to a program of the variant.
+func find(b desired.Backend, f desired.Family) (string, error) {
+	plain := "iptables"
+	if f == desired.IPv6 {
+		plain = "ip6tables"
+	}
+	kind := strings.TrimPrefix(string(b), "iptables-")
+	if path, err := exec.LookPath(plain + "-" + kind); err == nil {
+		return path, nil
+	}
+	if path, err := exec.LookPath(plain); err == nil {
+		real, err := filepath.EvalSymlinks(path)
+		if nft := strings.Contains(filepath.Base(real), "nft"); err == nil && nft == (b == desired.IPTablesNFT) {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("there is no %s-%s on the PATH: install the iptables package with its %s variant", plain, kind, kind)
+}

@@ -1,0 +1,258 @@
+// Package iptables is the agent's edge to iptables: chains of the agent's own in its tables, jumps to them, and sets of
+// ipset. Both variants are read without a process as far as that goes: that a chain is there, where the jumps to it are,
+// what its rules have counted, and whether they are still those that were read before. Only to read rules that have
+// changed, and to change them, iptables itself is started, since nobody else knows how its rules look in the kernel.
+package iptables
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/coreos/go-iptables/iptables"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+)
+
+// lockWait is how many seconds iptables waits for its lock, which the legacy variant has.
+const lockWait = 5
+
+// Firewall is the iptables of the network namespace that the calling thread is in. It remembers the rules that it has
+// read and is not safe for concurrent use.
+type Firewall struct {
+	rules map[place]known
+	tools map[tool]*iptables.IPTables
+}
+
+type place struct {
+	backend desired.Backend
+	family  desired.Family
+	chain   string
+}
+
+type tool struct {
+	backend desired.Backend
+	family  desired.Family
+}
+
+// known are the rules of a chain, and what they looked like in the kernel.
+type known struct {
+	print string
+	rules []desired.FirewallRule
+}
+
+// New returns the iptables of the node.
+func New() *Firewall {
+	return &Firewall{rules: map[place]known{}, tools: map[tool]*iptables.IPTables{}}
+}
+
+// chain is what can be seen of one of the agent's chains without a process.
+type chain struct {
+	print    string            // other rules look otherwise
+	counters []desired.Counter // of the rules, in order
+	jumps    []int             // places of the agent's jumps to it
+}
+
+// LockedError says that another program kept iptables' lock for longer than the agent waits.
+type LockedError struct{ Command string }
+
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("another program has held the lock of iptables (/run/xtables.lock) for %d seconds: try again when it is done "+
+		"(`fuser -v /run/xtables.lock` shows it; stopped at %s)", lockWait, e.Command)
+}
+
+// Read adds to the facts what there is of the agent's in either variant, which variant the node uses, and whether there
+// are sets.
+func (f *Firewall) Read(facts *desired.Facts) error {
+	seen := newScanner()
+	facts.IPTables = detect(seen)
+	facts.NoIPTables = missing(facts.IPTables)
+	facts.NoSets = !haveSets()
+	for _, b := range []desired.Backend{desired.IPTablesNFT, desired.IPTablesLegacy} {
+		table, err := f.table(seen, b, facts)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", b, err)
+		}
+		if len(table.Sets)+len(table.Chains) > 0 {
+			facts.Tables[b] = table
+		}
+	}
+	return seen.err
+}
+
+func (f *Firewall) table(seen *scanner, b desired.Backend, facts *desired.Facts) (*desired.Table, error) {
+	t := &desired.Table{}
+	var err error
+	if !facts.NoSets {
+		if t.Sets, err = readSets(b); err != nil {
+			return nil, err
+		}
+	}
+	for _, family := range desired.Families() {
+		for _, c := range desired.IPTablesChains(family) {
+			at := place{b, family, c.Name}
+			found, err := seen.chain(b, c)
+			if err != nil {
+				return nil, err
+			}
+			if found == nil {
+				delete(f.rules, at)
+				continue
+			}
+			if f.rules[at].print != found.print || f.rules[at].rules == nil {
+				rules, err := f.list(b, c, len(found.counters))
+				if err != nil {
+					return nil, err
+				}
+				f.rules[at] = known{found.print, rules}
+			}
+			c.Rules, c.Jumps = slices.Clone(f.rules[at].rules), found.jumps
+			t.Chains = append(t.Chains, c)
+			for i, r := range c.Rules {
+				if i < len(found.counters) {
+					sum := facts.Counters[r.Comment]
+					sum.Packets += found.counters[i].Packets
+					sum.Bytes += found.counters[i].Bytes
+					facts.Counters[r.Comment] = sum
+				}
+			}
+		}
+	}
+	return t, nil
+}
+
+// list reads the rules of a chain by the tool. Rules that it cannot show, because somebody wrote them with another tool,
+// or because it is gone, are foreign all the same.
+func (f *Firewall) list(b desired.Backend, c desired.Chain, count int) ([]desired.FirewallRule, error) {
+	rules := make([]desired.FirewallRule, 0, count)
+	ipt, err := f.tool(b, c.Family)
+	var lines []string
+	if err == nil {
+		lines, err = ipt.List(c.Type, c.Name)
+	}
+	if err != nil {
+		if known, ok := errors.AsType[*iptables.Error](err); ok && !strings.Contains(known.Error(), "incompatible") {
+			return nil, problem(err, "-S "+c.Name)
+		}
+		for range count {
+			rules = append(rules, desired.FirewallRule{Foreign: true})
+		}
+		return rules, nil
+	}
+	for _, line := range lines {
+		if text, is := strings.CutPrefix(line, "-A "+c.Name+" "); is {
+			rules = append(rules, desired.ParseArgs(b, c.Family, split(text)))
+		}
+	}
+	return rules, nil
+}
+
+// split takes apart what iptables prints: words, some of them in double quotes.
+func split(line string) []string {
+	var out []string
+	var word strings.Builder
+	quoted, open := false, false
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case c == '\\' && quoted && i+1 < len(line):
+			i++
+			word.WriteByte(line[i])
+		case c == '"':
+			quoted, open = !quoted, true
+		case c == ' ' && !quoted:
+			if word.Len() > 0 || open {
+				out = append(out, word.String())
+			}
+			word.Reset()
+			open = false
+		default:
+			word.WriteByte(c)
+		}
+	}
+	if word.Len() > 0 || open {
+		out = append(out, word.String())
+	}
+	return out
+}
+
+// tool returns the program for a variant and a family.
+func (f *Firewall) tool(b desired.Backend, family desired.Family) (*iptables.IPTables, error) {
+	key := tool{b, family}
+	if f.tools[key] == nil {
+		path, err := find(b, family)
+		if err != nil {
+			return nil, err
+		}
+		protocol := iptables.ProtocolIPv4
+		if family == desired.IPv6 {
+			protocol = iptables.ProtocolIPv6
+		}
+		// Without a timeout the library lets iptables wait for its lock for ever.
+		ipt, err := iptables.New(iptables.IPFamily(protocol), iptables.Timeout(lockWait), iptables.Path(path))
+		if err != nil {
+			return nil, err
+		}
+		f.tools[key] = ipt
+	}
+	return f.tools[key], nil
+}
+
+// Apply makes the changes, one after the other.
+func (f *Firewall) Apply(changes []desired.FirewallChange) error {
+	for _, c := range changes {
+		if err := f.apply(c); err != nil {
+			return problem(err, c.String())
+		}
+	}
+	return nil
+}
+
+func (f *Firewall) apply(c desired.FirewallChange) error {
+	switch c.Op {
+	case desired.AddSet, desired.AddElement, desired.DeleteElement, desired.ReplaceElements, desired.DeleteSet:
+		return changeSet(c)
+	}
+	ipt, err := f.tool(c.Backend, c.Chain.Family)
+	if err != nil {
+		return err
+	}
+	table, name, hook := c.Chain.Type, c.Chain.Name, c.Chain.Hook
+	switch c.Op {
+	case desired.AddChain:
+		return ipt.NewChain(table, name)
+	case desired.InsertRule:
+		return ipt.Insert(table, name, c.Position, c.Rule.Args(c.Backend)...)
+	case desired.DeleteRule:
+		return ipt.DeleteById(table, name, c.Position)
+	case desired.InsertJump:
+		return ipt.Insert(table, hook, 1, c.Chain.Jump()...)
+	case desired.DeleteJump:
+		return ipt.Delete(table, hook, c.Chain.Jump()...)
+	case desired.DeleteChain:
+		return ipt.ClearAndDeleteChain(table, name)
+	}
+	return errors.ErrUnsupported
+}
+
+// problem puts an error of the tool into words.
+func problem(err error, command string) error {
+	known, ok := errors.AsType[*iptables.Error](err)
+	if !ok {
+		return fmt.Errorf("%s: %w", command, err)
+	}
+	// Text is all that the library has; iptables itself is not translated.
+	text := known.Error()
+	if strings.Contains(text, "holding the xtables lock") {
+		return &LockedError{Command: command}
+	}
+	_, said, found := strings.Cut(text, fmt.Sprintf("exit status %d: ", known.ExitStatus()))
+	if !found {
+		said = text
+	}
+	return fmt.Errorf("%s: %s", command, strings.Join(slices.DeleteFunc(strings.Split(said, "\n"), noise), "; "))
+}
+
+func noise(line string) bool {
+	return strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "Try `")
+}

@@ -1,0 +1,160 @@
+package iptables
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"go4.org/netipx"
+	"golang.org/x/sys/unix"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+)
+
+// setNames are the names of all sets that the agent ever makes.
+func setNames() []string { return []string{"pods4", "peers4", "local4", "pods6", "peers6", "local6"} }
+
+// haveSets says whether the kernel has ipset.
+func haveSets() bool {
+	_, _, err := netlink.IpsetProtocol()
+	return err == nil || errors.Is(err, unix.EPERM)
+}
+
+// readSets reads the agent's sets of a variant. The library's own list writes a line to the log for each attribute that it
+// does not know, which sets made by newer tools have.
+func readSets(b desired.Backend) ([]desired.Set, error) {
+	var out []desired.Set
+	for _, name := range setNames() {
+		messages, err := askSet(b.SetName(name))
+		switch {
+		case errors.Is(err, unix.ENOENT):
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("set %s: %w", b.SetName(name), err)
+		}
+		set := desired.Set{Name: name}
+		var entries []netip.Prefix
+		for _, m := range messages {
+			a := parse(m[nl.SizeofNfgenmsg:])
+			kind := a.text(nl.IPSET_ATTR_TYPENAME)
+			set.Interval = kind == "hash:net"
+			switch family := a[nl.IPSET_ATTR_FAMILY]; {
+			case kind != "hash:net" && kind != "hash:ip": // not of the agent's making; its shape tells
+			case bytes.Equal(family, []byte{unix.AF_INET}):
+				set.Family = desired.IPv4
+			case bytes.Equal(family, []byte{unix.AF_INET6}):
+				set.Family = desired.IPv6
+			}
+			entries = append(entries, readEntriesOfSet(a[nl.IPSET_ATTR_ADT])...)
+		}
+		if set.Elements, err = elements(entries, set.Interval); err != nil {
+			return nil, err
+		}
+		out = append(out, set)
+	}
+	return out, nil
+}
+
+// askSet returns the messages that list a set: its shape in each, and a part of its entries.
+func askSet(name string) ([][]byte, error) {
+	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_IPSET<<8|nl.IPSET_CMD_LIST, nl.GetIpsetFlags(nl.IPSET_CMD_LIST))
+	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_INET, Version: nl.NFNETLINK_V0})
+	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_PROTOCOL, nl.Uint8Attr(nl.IPSET_PROTOCOL)))
+	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(name)))
+	return req.Execute(unix.NETLINK_NETFILTER, 0)
+}
+
+func readEntriesOfSet(list []byte) []netip.Prefix {
+	attrs, err := nl.ParseRouteAttr(list)
+	if err != nil {
+		return nil
+	}
+	var out []netip.Prefix
+	for _, a := range attrs {
+		entry := parse(a.Value)
+		address := parse(entry[nl.IPSET_ATTR_IP])
+		for _, kind := range []uint16{nl.IPSET_ATTR_IPADDR_IPV4, nl.IPSET_ATTR_IPADDR_IPV6} {
+			if addr, ok := netip.AddrFromSlice(address[kind]); ok {
+				bits := addr.BitLen()
+				if length := entry[nl.IPSET_ATTR_CIDR]; len(length) == 1 {
+					bits = int(length[0])
+				}
+				out = append(out, netip.PrefixFrom(addr, bits))
+			}
+		}
+	}
+	return out
+}
+
+// elements returns the entries, sorted; networks as few as say the same.
+func elements(entries []netip.Prefix, interval bool) ([]netip.Prefix, error) {
+	if !interval {
+		slices.SortFunc(entries, netip.Prefix.Compare)
+		return entries, nil
+	}
+	var b netipx.IPSetBuilder
+	for _, p := range entries {
+		b.AddPrefix(p)
+	}
+	all, err := b.IPSet()
+	if err != nil {
+		return nil, err
+	}
+	return all.Prefixes(), nil
+}
+
+func changeSet(c desired.FirewallChange) error {
+	name := c.Backend.SetName(c.Set.Name)
+	spare := name + "-new"
+	switch c.Op {
+	case desired.AddSet:
+		return create(name, c.Set)
+	case desired.AddElement:
+		return each(c.Elements, name, netlink.IpsetAdd)
+	case desired.DeleteElement:
+		return each(c.Elements, name, netlink.IpsetDel)
+	case desired.DeleteSet:
+		return netlink.IpsetDestroy(name)
+	}
+	// Left by an agent that was killed right here.
+	if err := netlink.IpsetDestroy(spare); err != nil && !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	if err := create(spare, c.Set); err != nil {
+		return err
+	}
+	err := each(c.Elements, spare, netlink.IpsetAdd)
+	if err == nil {
+		err = netlink.IpsetSwap(spare, name)
+	}
+	return errors.Join(err, netlink.IpsetDestroy(spare))
+}
+
+func create(name string, s desired.Set) error {
+	family := uint8(unix.AF_INET)
+	if s.Family == desired.IPv6 {
+		family = unix.AF_INET6
+	}
+	return netlink.IpsetCreate(name, s.IPSetType(), netlink.IpsetCreateOptions{Family: family})
+}
+
+func each(list []netip.Prefix, set string, change func(string, *netlink.IPSetEntry) error) error {
+	for _, p := range list {
+		for _, half := range desired.Halves(p) {
+			// Replace: that the set is that way already is no error.
+			entry := &netlink.IPSetEntry{IP: net.IP(half.Addr().AsSlice()), Replace: true}
+			if !half.IsSingleIP() {
+				entry.CIDR = uint8(half.Bits())
+			}
+			if err := change(set, entry); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
