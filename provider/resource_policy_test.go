@@ -507,3 +507,40 @@ func TestPolicyMovedFromOfficialProvider(t *testing.T) {
 		t.Error("another resource was taken")
 	}
 }
+
+// A credential that another resource makes is not known at plan time; the policy is checked and written in the apply.
+func TestPolicyCredentialUnknownAtPlan(t *testing.T) {
+	needTofu(t)
+	t.Parallel()
+	config := func(tailnet *tailnet, content string) string {
+		return fmt.Sprintf(`
+resource "terraform_data" "key" {
+  input = %q
+}
+provider "tailmesh" {
+  api_key  = terraform_data.key.output
+  base_url = %q
+}
+`, controlsim.DefaultAPIKey, tailnet.url) + policyConfig(content, meshRequirement)
+	}
+	t.Run("good", func(t *testing.T) {
+		tailnet := newTailnet(t, controlsim.Options{})
+		resource.UnitTest(t, resource.TestCase{
+			ProtoV6ProviderFactories: factories(),
+			Steps:                    []resource.TestStep{{Config: config(tailnet, meshPolicy)}},
+		})
+		if n := len(tailnet.writes()); n != 1 {
+			t.Errorf("%d writes, want one", n)
+		}
+	})
+	t.Run("bad", func(t *testing.T) {
+		tailnet := newTailnet(t, controlsim.Options{})
+		resource.UnitTest(t, resource.TestCase{
+			ProtoV6ProviderFactories: factories(),
+			Steps: []resource.TestStep{{
+				Config: config(tailnet, without(t, meshPolicy, `, "ip-in-ip:*"`)), ExpectError: says("ip-in-ip"),
+			}},
+		})
+		tailnet.noWrites(t)
+	})
+}
