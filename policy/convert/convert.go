@@ -83,7 +83,7 @@ func Convert(file string, src []byte, inv *policy.Inventory, to Form) (*Result, 
 			res.Converted++
 			res.Made += len(pieces)
 		}
-		res.Proof = prove(before, after, inv, len(res.Kept) > 0)
+		res.Proof = Prove(before, after, inv, len(res.Kept) > 0)
 		return res, nil
 	}
 }

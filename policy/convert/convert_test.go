@@ -246,7 +246,7 @@ func TestProofFindsDifferences(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a := policy.Check("", []byte("{"+names+before+"}"), tailnet(), nil)
 			b := policy.Check("", []byte("{"+names+tt.after+"}"), tailnet(), nil)
-			p := prove(a, b, tailnet(), true)
+			p := Prove(a, b, tailnet(), true)
 			if !slices.Contains(p.Differs, tt.differs) {
 				t.Errorf("differs: %q", p.Differs)
 			}

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/madeup"
 )
 
 // Proof is what comparing the compiled policies, before and after, has shown.
@@ -28,9 +28,9 @@ type Proof struct {
 // Holds reports whether the two policies are the same.
 func (p *Proof) Holds() bool { return len(p.Differs) == 0 }
 
-// prove compares two policies for the devices of an inventory, for made-up ones that bear the names nobody bears, and by
+// Prove compares two policies for the devices of an inventory, for made-up ones that bear the names nobody bears, and by
 // what the inventory leaves open. mixed allows another order of rules.
-func prove(before, after *policy.Report, inv *policy.Inventory, mixed bool) Proof {
+func Prove(before, after *policy.Report, inv *policy.Inventory, mixed bool) Proof {
 	var p Proof
 	devices := before.Compiled.Devices()
 	p.Devices = len(devices)
@@ -54,7 +54,7 @@ func prove(before, after *policy.Report, inv *policy.Inventory, mixed bool) Proo
 	if !sameTests(before.Tests, after.Tests) || !sameTests(before.SSHTests, after.SSHTests) {
 		p.Differs = append(p.Differs, "the results of the tests")
 	}
-	full, names := populate(before.Policy, inv)
+	full, names := madeup.Populate(before.Policy, inv, false)
 	p.MadeUp = names
 	a, b := policy.Check("", before.Policy.Source(), full, nil), policy.Check("", after.Policy.Source(), full, nil)
 	if a.Compiled == nil || b.Compiled == nil {
@@ -106,6 +106,9 @@ func admissions(c *policy.Compiled) []string {
 	a := c.Access()
 	ports := map[string][]string{}
 	add := func(device string, adm policy.Admission) {
+		if adm.Needs == "" {
+			adm.Dst = "" // how the destination is spelled means nothing where it is known what it is
+		}
 		key := device + " " + asJSON(struct {
 			S            *policy.Sources
 			Dst, Needs   string
@@ -150,116 +153,4 @@ func asJSON(v any) string {
 		return err.Error()
 	}
 	return string(b)
-}
-
-// populate adds to an inventory a device for each tag and each user that the policy names and no device bears, and a router
-// for every network and address that it spells. names are what was made up for, sorted.
-func populate(p *policy.Policy, inv *policy.Inventory) (full *policy.Inventory, names []string) {
-	full = &policy.Inventory{}
-	borne := map[string]bool{}
-	used := map[string]bool{}
-	if inv != nil {
-		full.Users = inv.Users
-		full.Devices = slices.Clone(inv.Devices)
-		for _, d := range inv.Devices {
-			used[d.Hostname] = true
-			for _, a := range d.Addresses {
-				used[a] = true
-			}
-			if !d.Authorized || d.IsExternal {
-				continue
-			}
-			for _, t := range d.Tags {
-				borne[t] = true
-			}
-			if len(d.Tags) == 0 {
-				borne[d.User] = true
-			}
-		}
-	}
-	next := 0
-	addresses := func() []string {
-		for {
-			next++
-			v4, v6 := fmt.Sprintf("100.127.%d.%d", 250-next/250, 1+next%250), fmt.Sprintf("fd7a:115c:a1e0:ffff::%x", next)
-			if !used[v4] && !used[v6] || next > 60000 {
-				return []string{v4, v6}
-			}
-		}
-	}
-	add := func(name string, d policy.Device) {
-		host := "with " + name
-		for used[host] {
-			host += "'"
-		}
-		used[host] = true
-		d.NodeID, d.Hostname, d.Name = "made up: "+name, host, host
-		d.Addresses, d.Authorized = addresses(), true
-		full.Devices = append(full.Devices, d)
-		names = append(names, name)
-	}
-	routes := map[string]bool{}
-	for _, name := range named(p) {
-		switch {
-		case borne[name]:
-		case strings.HasPrefix(name, "tag:"):
-			add(name, policy.Device{Tags: []string{name}})
-		case strings.HasPrefix(name, "user:"), strings.HasPrefix(name, "group:"), strings.HasPrefix(name, "autogroup:"):
-		case strings.Contains(name, "@"):
-			add(name, policy.Device{User: name})
-		default:
-			if n, err := netip.ParsePrefix(name); err == nil && n.Bits() > 0 {
-				routes[n.Masked().String()] = true
-			} else if a, err := netip.ParseAddr(name); err == nil {
-				routes[netip.PrefixFrom(a, a.BitLen()).String()] = true
-			}
-		}
-		borne[name] = true
-	}
-	slices.Sort(names)
-	if len(routes) > 0 {
-		var list []string
-		for r := range routes {
-			list = append(list, r)
-		}
-		slices.Sort(list)
-		made := names
-		add("routes to all that the policy spells", policy.Device{EnabledRoutes: list})
-		names = append(made, fmt.Sprintf("%d networks and addresses", len(list)))
-	}
-	return full, names
-}
-
-// named lists what a policy's rules may name: tags, users, addresses and networks.
-func named(p *policy.Policy) []string {
-	var out []string
-	for _, t := range p.TagOwners {
-		out = append(out, t.Name.Value)
-	}
-	for _, g := range p.Groups {
-		out = append(out, g.Members.Values()...)
-	}
-	for _, h := range p.Hosts {
-		out = append(out, h.Value.Value)
-	}
-	for _, s := range p.IPSets {
-		for _, e := range s.Entries.Items {
-			fields := strings.Fields(e.Value)
-			if len(fields) > 0 {
-				out = append(out, fields[len(fields)-1])
-			}
-		}
-	}
-	for _, a := range p.ACLs {
-		out = append(out, a.Src.Values()...)
-		for _, d := range a.Dst.Items {
-			if selector, _, err := policy.SplitACLDst(d.Value); err == nil {
-				out = append(out, selector)
-			}
-		}
-	}
-	for _, g := range p.Grants {
-		out = append(append(out, g.Src.Values()...), g.Dst.Values()...)
-	}
-	return out
 }

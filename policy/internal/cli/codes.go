@@ -12,7 +12,7 @@ type page struct {
 // pages has a page for every code that the engine uses, by subject.
 func pages() []page {
 	var out []page
-	for _, subject := range [][]page{textPages(), namePages(), rulePages(), sshPages(), promisePages()} {
+	for _, subject := range [][]page{textPages(), namePages(), rulePages(), sshPages(), promisePages(), lintPages()} {
 		out = append(out, subject...)
 	}
 	return out

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// usedCodes reads the source of the engine for the codes that it gives to findings: literals for a field Code, and
+// usedCodes reads the source of the engine and of lint for the codes that it gives to findings: literals for a field Code, and
 // literals that are passed for a parameter named code. A code that is neither a literal nor such a parameter is an error.
 func usedCodes(t *testing.T) []string {
 	t.Helper()
@@ -23,6 +23,11 @@ func usedCodes(t *testing.T) []string {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no source of the engine: %v", err)
 	}
+	more, err := filepath.Glob("../../lint/*.go")
+	if err != nil || len(more) == 0 {
+		t.Fatalf("no source of lint: %v", err)
+	}
+	files = append(files, more...)
 	fset := token.NewFileSet()
 	var parsed []*ast.File
 	position := make(map[string]int) // of the parameter code, by name of the function

@@ -1,0 +1,160 @@
+package lint
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
+)
+
+// sensitivePorts are those that give a shell, a desktop, a cluster or a database, by what listens there.
+func sensitivePorts() map[int]string {
+	return map[int]string{
+		22: "ssh", 23: "telnet", 445: "smb", 1433: "sql server", 2375: "docker", 2379: "etcd", 2380: "etcd", 3306: "mysql",
+		3389: "rdp", 5432: "postgres", 5900: "vnc", 5985: "winrm", 5986: "winrm", 6379: "redis", 6443: "kubernetes api",
+		9200: "elasticsearch", 10250: "kubelet", 27017: "mongodb",
+	}
+}
+
+// wideAccess finds rules that admit everybody to what is sensitive: to every port, or to one on which machines are
+// administered or data is kept. A posture narrows a rule, and so does autogroup:self.
+func wideAccess(l *linter) {
+	for _, e := range l.entries {
+		if e.posture {
+			continue
+		}
+		i := slices.IndexFunc(e.src, wide)
+		if i < 0 {
+			continue
+		}
+		what, where := "", ""
+		for _, t := range e.targets {
+			if t.selector == "autogroup:self" || t.selector == "autogroup:internet" {
+				continue
+			}
+			if s := sensitive(t); s != "" {
+				what, where = s, t.selector
+				if s == everyPort {
+					break
+				}
+			}
+		}
+		if what == "" {
+			continue
+		}
+		d := l.say("wide-access", e.Node, fmt.Sprintf("%s admits %q to %s of %q", e.Path, e.src[i], what, where), "wider than its destination bears")
+		switch e.src[i] {
+		case "*":
+			d.Notes = []string{`as a source "*" is every device of the tailnet, those shared into it, and all that subnet routers carry`}
+		case "autogroup:danger-all":
+			d.Notes = []string{"autogroup:danger-all is every address there is, whether it belongs to the tailnet or not"}
+		}
+	}
+}
+
+func wide(src string) bool {
+	switch src {
+	case "*", "autogroup:danger-all", "autogroup:shared", "0.0.0.0/0", "::/0":
+		return true
+	}
+	return false
+}
+
+const everyPort = "every port"
+
+// sensitive says what of a target needs a narrow source, "" for nothing.
+func sensitive(t target) string {
+	if t.proto != "" && t.proto != "tcp" && t.proto != "udp" {
+		return ""
+	}
+	best := ""
+	for _, p := range t.ports {
+		if p == "*" {
+			return everyPort
+		}
+		first, last, isRange := strings.Cut(p, "-")
+		a, err := strconv.Atoi(first)
+		b := a
+		if isRange && err == nil {
+			b, err = strconv.Atoi(last)
+		}
+		if err != nil {
+			continue
+		}
+		if a == 1 && b == 65535 {
+			return everyPort
+		}
+		for _, port := range slices.Sorted(maps.Keys(sensitivePorts())) {
+			if a <= port && port <= b && best == "" {
+				best = fmt.Sprintf("port %d (%s)", port, sensitivePorts()[port])
+			}
+		}
+	}
+	return best
+}
+
+// meshes finds tags whose devices reach each other on every port but not by IP-in-IP, although something else of the policy
+// says that they carry a network: another rule gives them IP-in-IP, or their routes are approved without review.
+func meshes(l *linter) {
+	for _, e := range l.entries {
+		for _, t := range e.targets {
+			tag := t.selector
+			if !strings.HasPrefix(tag, "tag:") || t.proto != "" || !slices.Contains(t.ports, "*") || !slices.Contains(e.src, tag) {
+				continue
+			}
+			why, at := l.carries(tag)
+			if why == "" {
+				continue
+			}
+			got, err := l.everybody.Compiled.Can(tag, tag, "ip-in-ip", 0)
+			if err != nil || got.Verdict != policy.Fail || slices.ContainsFunc(l.found, func(d diag.Diagnostic) bool {
+				return d.Code == "mesh-without-ip-in-ip" && strings.Contains(d.Message, strconv.Quote(tag))
+			}) {
+				continue
+			}
+			d := l.say("mesh-without-ip-in-ip", e.Node, fmt.Sprintf("devices with %q reach each other on every port, but not by ip-in-ip", tag),
+				"names no protocol: tcp, udp and icmp only")
+			d.Related = []diag.Related{{Message: why, Range: at.Range}}
+			d.Notes = []string{"ip-in-ip is IP protocol 4, which carries the overlay of some Kubernetes networks; a rule that names no protocol never matches it"}
+			help := `if the devices carry such an overlay, add an acl with "proto": "ip-in-ip" and "dst": ["` + tag + `:*"]`
+			if strings.HasPrefix(e.Path, "grants") {
+				help = `if the devices carry such an overlay, add "ip-in-ip:*" to ip`
+			}
+			d.Help = []diag.Help{{Message: help}}
+		}
+	}
+}
+
+// carries says what shows that the devices of a tag carry a network of their own.
+func (l *linter) carries(tag string) (why string, at policy.Node) {
+	for _, e := range l.entries {
+		for _, t := range e.targets {
+			if t.proto == "ip-in-ip" && (t.selector == tag || slices.Contains(e.src, tag)) {
+				return fmt.Sprintf("%s gives %q ip-in-ip", e.Path, tag), e.Node
+			}
+		}
+	}
+	for _, r := range l.p.AutoApprovers.Routes {
+		for _, who := range r.Who.Items {
+			if who.Value == tag {
+				return fmt.Sprintf("routes of %q are approved here", tag), who.Node
+			}
+		}
+	}
+	return "", policy.Node{}
+}
+
+// mixedRules finds policies whose text has acls in front of grants, while the control plane takes grants first.
+func mixedRules(l *linter) {
+	if len(l.p.ACLs) == 0 || len(l.p.Grants) == 0 || l.p.ACLList.Range.Start.Offset > l.p.GrantList.Range.Start.Offset {
+		return
+	}
+	d := l.say("mixed-rules", l.p.ACLs[0].Node, "acls stand before grants, which come first in every filter", "the first acl")
+	d.Related = []diag.Related{{Message: "comes before it in filters", Range: l.p.Grants[0].Range}}
+	d.Notes = []string{"nothing denies, so the order gives and takes no access; it only misleads readers"}
+	d.Help = []diag.Help{{Message: "tailmesh-policy convert makes all of them grants"}}
+}

@@ -1,0 +1,123 @@
+package lint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
+)
+
+// noTests finds policies with rules and without tests.
+func noTests(l *linter) {
+	if len(l.entries) == 0 || len(l.p.Tests) > 0 {
+		return
+	}
+	n := l.entries[0].Node
+	d := l.say("no-tests", policy.Node{Path: n.Path, Range: n.Range}, "the policy has rules and no tests", "nothing says what it is for")
+	d.Help = []diag.Help{{Message: `add a section such as "tests": [{"src": "group:eng", "accept": ["tag:web:443"], "deny": ["tag:db:5432"]}]`}}
+}
+
+// idleTests finds tests that cannot fail: lines whose result is the same when everything is admitted and when nothing is,
+// lines that another one says already, and a section that passes with no rules at all.
+func idleTests(l *linter) {
+	if len(l.p.Tests) == 0 {
+		return
+	}
+	nothing, everything := l.judged.WithRules(nil, nil), l.judged.WithRules(allowAll(l.p), nil)
+	first := map[string]policy.Node{}
+	idle := map[string]bool{} // paths of lines
+	for i, t := range l.judged.Tests {
+		n := policy.Node{Path: t.Path, Range: t.Range}
+		if t.Got == "invalid" {
+			continue
+		}
+		if t.Verdict == policy.Pass && nothing.Tests[i].Verdict == policy.Pass && everything.Tests[i].Verdict == policy.Pass {
+			idle[t.Path] = true
+			l.say("test-proves-nothing", n, fmt.Sprintf("no rule could make this test of %q to %q fail", t.Src, t.Dst), "passes whatever the rules say")
+			continue
+		}
+		key := l.line(t)
+		if at, ok := first[key]; ok {
+			idle[t.Path] = true
+			d := l.say("test-proves-nothing", n, fmt.Sprintf("the same test of %q to %q stands at %s", t.Src, t.Dst, at.Path), "said already")
+			d.Related = []diag.Related{{Message: "first here", Range: at.Range}}
+			continue
+		}
+		first[key] = n
+	}
+	passes := func(t policy.TestResult) bool { return t.Verdict == policy.Pass }
+	if len(idle) == 0 && slices.IndexFunc(nothing.Tests, func(t policy.TestResult) bool { return !passes(t) }) < 0 &&
+		!slices.ContainsFunc(l.judged.Requirements, func(r policy.RequirementResult) bool { return r.Verdict == policy.Pass }) {
+		d := l.say("test-proves-nothing", l.p.Tests[0].Node, "all tests pass with no rules at all", "the first of them")
+		d.Help = []diag.Help{{Message: `say in "accept" what must be admitted`}}
+	}
+}
+
+// line is equal for tests that say the same.
+func (l *linter) line(t policy.TestResult) string {
+	proto, err := policy.ProtocolText(t.Proto)
+	if err != nil {
+		proto = t.Proto
+	}
+	attrs := ""
+	for i := range l.p.Tests {
+		if e := &l.p.Tests[i]; strings.HasPrefix(t.Path, e.Path+".") && e.SrcPostureAttrs != nil {
+			for _, k := range sortedKeys(e.SrcPostureAttrs) {
+				attrs += k + "=" + string(e.SrcPostureAttrs[k]) + " "
+			}
+			attrs += "given"
+		}
+	}
+	return strings.Join([]string{t.Src, t.Dst, proto, t.Want, attrs}, "\x00")
+}
+
+// allowAll is everything that the tests ask about, admitted: from every source, in every protocol that one of them names.
+func allowAll(p *policy.Policy) []policy.ACL {
+	list := func(values ...string) policy.Strings {
+		out := policy.Strings{Present: true}
+		for _, v := range values {
+			out.Items = append(out.Items, policy.String{Value: v})
+		}
+		return out
+	}
+	protos := []string{""}
+	for _, t := range p.Tests {
+		if !slices.Contains(protos, t.Proto.Value) {
+			protos = append(protos, t.Proto.Value)
+		}
+	}
+	var out []policy.ACL
+	for _, proto := range protos {
+		out = append(out, policy.ACL{
+			Action: policy.String{Value: "accept"}, Proto: policy.String{Value: proto},
+			Src: list("*", "autogroup:danger-all"), Dst: list("*:*"),
+		})
+	}
+	return out
+}
+
+// untestedRules finds rules that give access which no test and no requirement would miss. A rule that gives none, since
+// others give the same, is not among them.
+func untestedRules(l *linter) {
+	if len(l.p.Tests) == 0 && len(l.judged.Requirements) == 0 {
+		return
+	}
+	for _, e := range l.entries {
+		if l.redundant[e.Path] || len(e.targets) == 0 {
+			continue
+		}
+		after := l.judged.WithRules(l.without(func(path string) bool { return path == e.Path || l.redundant[path] }))
+		missed := false
+		for i, t := range after.Tests {
+			missed = missed || l.judged.Tests[i].Verdict == policy.Pass && t.Verdict != policy.Pass
+		}
+		for i, r := range after.Requirements {
+			missed = missed || l.judged.Requirements[i].Verdict == policy.Pass && r.Verdict != policy.Pass
+		}
+		if !missed {
+			l.say("untested-rule", e.Node, fmt.Sprintf("no test would miss %s", e.Path), "could be deleted by mistake, and every test would pass")
+		}
+	}
+}

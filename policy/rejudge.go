@@ -1,0 +1,22 @@
+package policy
+
+// WithRules judges the policy's tests and the report's requirements as if the policy had these acls and grants, which may
+// be none: nothing is admitted then. The names that they use must be the policy's. Findings are not made. It returns nil
+// where the policy's own rules could not be compiled.
+func (r *Report) WithRules(acls []ACL, grants []Grant) *Report {
+	if r.Compiled == nil {
+		return nil
+	}
+	p := *r.Policy
+	p.ACLs, p.Grants = acls, grants
+	p.shapes = nil // the text has other rules: there is no place in it for what these lack
+	if p.ACLs == nil {
+		p.ACLs = []ACL{} // a missing section, with the other one missing as well, would allow everything
+	}
+	c := compile(&p, newValidator(r.Compiled.v.file, &p, r.Compiled.x))
+	out := &Report{Policy: &p, Compiled: c, Tests: c.evalTests()}
+	for _, req := range r.Requirements {
+		out.Requirements = append(out.Requirements, c.require(req.Requirement))
+	}
+	return out
+}
