@@ -1,0 +1,233 @@
+//go:build linux
+
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/nstest"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/reconcile"
+)
+
+// converge takes the time from nothing to everything in place, with the agent's verification of every peer.
+func converge(t testing.TB, r *report, agent string) {
+	node := newNode(t)
+	fmt.Fprintln(r, "from nothing to converged\tscript\tprocesses\tagent\tprocesses\tratio\ttarget")
+	for _, n := range []int{1, 10, 100, 1000} {
+		list := addresses(n)
+		peers := write(t, "peers", strings.Join(list, "\n")+"\n")
+		doc := write(t, "node.json", document(t, config.ModeMark, list...))
+		var script, own []time.Duration
+		for range min(5, max(1, 1000/n)) {
+			script = append(script, took(t, "sh", "testdata/naive.sh", peers))
+			if got := strings.Count(node.Run("iptables -t nat -S POSTROUTING"), "SNAT"); got != n {
+				t.Fatalf("the script made %d translations of %d", got, n)
+			}
+			node.Run("iptables -t nat -F\nwhile ip rule del pref 100 2>/dev/null; do :; done")
+		}
+		for range 5 {
+			own = append(own, took(t, agent, "apply", "--config", doc, "--lock", doc+".lock", "--socket", doc+".none"))
+			took(t, agent, "cleanup", "--lock", doc+".lock")
+		}
+		ratio := float64(median(script)) / float64(median(own))
+		target := ""
+		if n == 1000 {
+			target = r.target("20 times faster at 1000 peers", ratio >= 20)
+		}
+		fmt.Fprintf(r, "%d peers\t%s\t%d\t%s\t1\t%.1fx\t%s\n", n, ms(median(script)), 1+2*n, ms(median(own)), ratio, target)
+	}
+	fmt.Fprintln(r)
+}
+
+func took(t testing.TB, name string, args ...string) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	if out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	}
+	return time.Since(begin)
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000) }
+
+// service is the loop at work in the node's namespace.
+type service struct {
+	t       testing.TB
+	node    *nstest.Node
+	path    string
+	changed chan string
+	passes  chan reconcile.Pass
+	stop    func()
+}
+
+func startService(t testing.TB, node *nstest.Node, text string) *service {
+	s := &service{
+		t: t, node: node, path: write(t, "node.json", text),
+		changed: make(chan string, 16), passes: make(chan reconcile.Pass, 100),
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	wait := node.Go(func() {
+		watcher, err := kernel.NewWatcher()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		go func() {
+			_ = watcher.Run(ctx, func(what string) {
+				select {
+				case s.changed <- what:
+				default:
+				}
+			})
+		}()
+		loop := reconcile.Loop{
+			Node: &reconcile.Node{Kernel: kernel.Linux{}},
+			Load: func() (config.Document, error) {
+				text, err := os.ReadFile(s.path)
+				if err != nil {
+					return config.Document{}, err
+				}
+				return config.Parse(text)
+			},
+			Changed: s.changed,
+			Observe: func(p reconcile.Pass) { s.passes <- p },
+			Log:     slog.New(slog.NewTextHandler(io.Discard, nil)),
+		}
+		_ = loop.Run(ctx)
+	})
+	s.stop = func() { stop(); wait() }
+	s.next(true)
+	return s
+}
+
+// next waits for a pass, and for one that changed something if it must.
+func (s *service) next(change bool) reconcile.Pass {
+	s.t.Helper()
+	for {
+		select {
+		case p := <-s.passes:
+			if p.Err != nil || p.Report.Verdict() != reconcile.OK {
+				s.t.Fatalf("a pass failed: %v, %s", p.Err, p.Report.Verdict())
+			}
+			if (len(p.Report.Changes) > 0) == change {
+				return p
+			}
+		case <-time.After(10 * time.Second):
+			s.t.Fatal("no pass within ten seconds")
+		}
+	}
+}
+
+// idle waits until nothing more comes of what has happened.
+func (s *service) idle() {
+	for {
+		select {
+		case <-s.passes:
+		case <-time.After(400 * time.Millisecond):
+			return
+		}
+	}
+}
+
+// react takes the time of a pass with nothing to do and of one with a peer more or less, and the time from damage to its
+// repair, the quiet time of the debounce included.
+func react(t testing.TB, r *report) {
+	const rounds = 9
+	fmt.Fprintln(r, "what the agent does\t1 peer\t10 peers\t100 peers\t1000 peers\t\ttarget")
+	rows := []string{"nothing to do", "one peer more", "one peer less", "own rules deleted", "own table flushed", "ruleset flushed"}
+	results := map[string][]time.Duration{}
+	node := newNode(t)
+	for _, n := range []int{1, 10, 100, 1000} {
+		list := addresses(n)
+		s := startService(t, node, document(t, config.ModeMark, list...))
+		more := document(t, config.ModeMark, append([]string{"100.64.0.12"}, list...)...)
+		text := document(t, config.ModeMark, list...)
+		times := map[string][]time.Duration{}
+		put := func(text string) time.Duration {
+			check(t, os.WriteFile(s.path, []byte(text), 0o600))
+			s.changed <- "document"
+			return s.next(true).Took
+		}
+		heal := func(damage string) time.Duration {
+			s.idle()
+			node.Run(damage)
+			begin := time.Now()
+			p := s.next(true)
+			return p.Begin.Add(p.Took).Sub(begin)
+		}
+		for range rounds {
+			s.idle()
+			s.changed <- "resync"
+			times[rows[0]] = append(times[rows[0]], s.next(false).Took)
+			times[rows[1]] = append(times[rows[1]], put(more))
+			times[rows[2]] = append(times[rows[2]], put(text))
+			times[rows[3]] = append(times[rows[3]], heal("ip rule del pref 0 fwmark 0x2000/0x2000"))
+			times[rows[4]] = append(times[rows[4]], heal("nft flush table inet tailmesh"))
+			times[rows[5]] = append(times[rows[5]], heal("nft flush ruleset"))
+		}
+		for _, row := range rows {
+			results[row] = append(results[row], median(times[row]))
+		}
+		s.stop()
+	}
+	limits := []time.Duration{20, 10, 10, 250, 250, 250}
+	for i, row := range rows {
+		last := results[row][3]
+		fmt.Fprintf(r, "%s\t%s\t%s\t%s\t%s\t\t%s\n", row, ms(results[row][0]), ms(results[row][1]), ms(results[row][2]), ms(last),
+			r.target(fmt.Sprintf("%s below %d ms at 1000 peers", row, limits[i]), last < limits[i]*time.Millisecond))
+	}
+	fmt.Fprintln(r)
+}
+
+// weigh starts the agent as a service with a thousand peers.
+func weigh(t testing.TB, r *report, agent string) {
+	newNode(t)
+	doc := write(t, "node.json", document(t, config.ModeMark, addresses(1000)...))
+	log, err := os.Create(doc + ".log")
+	check(t, err)
+	defer log.Close()
+	cmd := exec.CommandContext(t.Context(), agent, "run", "--config", doc, "--lock", doc+".lock", "--socket", doc+".none", "--state", filepath.Dir(doc))
+	cmd.Stderr = log
+	check(t, cmd.Start())
+	defer func() { _ = cmd.Process.Signal(syscall.SIGTERM); _ = cmd.Wait() }()
+	var resident int64
+	for range 20 { // ten seconds, with a pass every half
+		time.Sleep(500 * time.Millisecond)
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+		check(t, err)
+		kib, err := strconv.ParseInt(string(regexp.MustCompile(`VmRSS:\s+(\d+)`).FindSubmatch(status)[1]), 10, 64)
+		check(t, err)
+		resident = max(resident, kib<<10)
+		check(t, cmd.Process.Signal(syscall.SIGHUP))
+	}
+	if text, err := os.ReadFile(log.Name()); err != nil || strings.Count(string(text), "verdict=ok") != 1000 {
+		t.Fatalf("not every peer is reached: %v\n%.500s", err, text)
+	}
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", cmd.Process.Pid, cmd.Process.Pid))
+	check(t, err)
+	if len(children) > 0 {
+		t.Errorf("the agent has started processes: %s", children)
+	}
+	info, err := os.Stat(agent)
+	check(t, err)
+	fmt.Fprintln(r, "what the agent weighs\t\t\t\t\t\ttarget")
+	fmt.Fprintf(r, "resident, 1000 peers, most of 20 passes\t%.1f MiB\t\t\t\t\t%s\n", mib(resident),
+		r.target("resident below 25 MiB", mib(resident) < 25))
+	fmt.Fprintf(r, "binary\t%.1f MiB\t\t\t\t\t%s\n\n", mib(info.Size()), r.target("binary below 20 MiB", mib(info.Size()) < 20))
+}
+
+func mib(n int64) float64 { return float64(n) / (1 << 20) }
