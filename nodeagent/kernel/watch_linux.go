@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/iptables"
 )
 
 // Watcher hears of changes to what [Linux.Facts] reads and to the ways of packets to mesh addresses. The library has no
@@ -123,8 +124,9 @@ func has(attributes []byte, kind uint16) bool {
 	return false
 }
 
-// firewallNotice hears of the agent's own table only. In every message about a table or something in it, the first kind
-// of attribute names the table.
+// firewallNotice hears of the agent's own table, and of the chains of iptables-nft that are the agent's, jump to them or
+// show which variant kubelet uses. In every message about a table or something in it, the first kind of attribute names
+// the table. iptables-legacy and ipset give no notice.
 func firewallNotice(m syscall.NetlinkMessage) string {
 	const tableAttribute = 1
 	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Data) < nl.SizeofNfgenmsg {
@@ -134,10 +136,24 @@ func firewallNotice(m syscall.NetlinkMessage) string {
 	if err != nil {
 		return ""
 	}
+	chainAttribute := uint16(0)
+	switch m.Header.Type & 0xff {
+	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
+		chainAttribute = unix.NFTA_RULE_CHAIN
+	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
+		chainAttribute = unix.NFTA_CHAIN_NAME
+	}
+	var table, chain string
 	for _, a := range attrs {
-		if a.Attr.Type == tableAttribute && text(a.Value) == desired.TableName {
-			return "firewall"
+		switch a.Attr.Type {
+		case tableAttribute:
+			table = text(a.Value)
+		case chainAttribute:
+			chain = text(a.Value)
 		}
+	}
+	if table == desired.TableName || chain != "" && iptables.Concerns(table, chain) {
+		return "firewall"
 	}
 	return ""
 }

@@ -79,7 +79,7 @@ func TestRun(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	code := -1
 	wait := node.Go(func() {
-		code = Run(ctx, Env{Kernel: kernel.Linux{}, Stdout: io.Discard, Stderr: log}, []string{
+		code = Run(ctx, Env{Kernel: kernel.NewLinux(), Stdout: io.Discard, Stderr: log}, []string{
 			"run", "--config", a.path, "--socket", a.path + ".no-socket", "--lock", a.path + ".lock", "--state", state,
 			"--listen", "127.0.0.1:9464",
 		})

@@ -34,7 +34,7 @@ func startService(t *testing.T, node *nstest.Node, a *agent, args ...string) *se
 		"run", "--config", a.path, "--socket", a.path + ".no-socket", "--lock", a.path + ".lock", "--state", a.path + ".state",
 	}, args...)
 	wait := node.Go(func() {
-		s.code = Run(ctx, Env{Kernel: kernel.Linux{}, Stdout: io.Discard, Stderr: s.log}, all)
+		s.code = Run(ctx, Env{Kernel: kernel.NewLinux(), Stdout: io.Discard, Stderr: s.log}, all)
 	})
 	s.stop = func() { cancel(); wait() }
 	t.Cleanup(s.stop)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
@@ -33,6 +34,17 @@ func detect(seen *scanner) desired.Backend {
 		}
 	}
 	return variants[0]
+}
+
+// Concerns says whether a change to a chain of iptables can change what [Firewall.Read] finds: the chain is the agent's,
+// or one that jumps to it, or a hint.
+func Concerns(table, chain string) bool {
+	if table == "mangle" && slices.Contains(hints(), chain) {
+		return true
+	}
+	return slices.ContainsFunc(desired.IPTablesChains(desired.IPv4), func(c desired.Chain) bool {
+		return c.Type == table && (c.Name == chain || c.Hook == chain)
+	})
 }
 
 // missing says which program a variant lacks and what to do, or "".

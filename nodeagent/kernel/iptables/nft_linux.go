@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strings"
 
@@ -82,29 +83,23 @@ func nftExists(f desired.Family, table, name string) (bool, error) {
 	return false, err
 }
 
-// tableHandle is NFTA_TABLE_HANDLE of linux/netfilter/nf_tables.h.
-const tableHandle = 4
-
-// nftChain looks at a chain. Rules have numbers that are never given twice in a table, so that these tell whether
-// something has changed.
+// nftChain looks at a chain.
 func nftChain(c desired.Chain) (*chain, error) {
 	there, err := nftExists(c.Family, c.Type, c.Name)
 	if err != nil || !there {
-		return nil, err
-	}
-	tables, err := ask(unix.NFT_MSG_GETTABLE, 0, c.Family, map[int]string{unix.NFTA_TABLE_NAME: c.Type})
-	if err != nil || len(tables) == 0 {
 		return nil, err
 	}
 	own, err := nftRules(c.Family, c.Type, c.Name)
 	if err != nil {
 		return nil, err
 	}
-	out := &chain{print: fmt.Sprint("table ", tables[0].number(tableHandle), " rules")}
+	out := &chain{}
+	sum := fnv.New128a()
 	for _, r := range own {
-		out.print += fmt.Sprint(" ", r.handle)
 		out.counters = append(out.counters, r.counter)
+		sum.Write(r.print)
 	}
+	out.print = fmt.Sprintf("%x of %d", sum.Sum(nil), len(own))
 	hook, err := nftRules(c.Family, c.Type, c.Hook)
 	if err != nil {
 		return nil, err
@@ -119,8 +114,8 @@ func nftChain(c desired.Chain) (*chain, error) {
 
 // nftRule is what matters of a rule.
 type nftRule struct {
-	handle  uint64
 	counter desired.Counter
+	print   []byte // what it says, without what it has counted
 	jump    string // the chain that it jumps to
 	comment string
 	plain   bool // it has no condition
@@ -146,13 +141,17 @@ func nftRules(f desired.Family, table, chain string) ([]nftRule, error) {
 }
 
 func readRule(a attributes) nftRule {
-	r := nftRule{handle: a.number(unix.NFTA_RULE_HANDLE), plain: true}
+	// A rule that takes another's place takes its number too, so that numbers do not tell.
+	r := nftRule{print: slices.Clone(a[unix.NFTA_RULE_USERDATA]), plain: true}
 	list, err := nl.ParseRouteAttr(a[unix.NFTA_RULE_EXPRESSIONS])
 	if err != nil {
-		return nftRule{handle: r.handle}
+		return nftRule{print: a[unix.NFTA_RULE_EXPRESSIONS]}
 	}
 	for _, e := range list {
 		expression := parse(e.Value)
+		if expression.text(unix.NFTA_EXPR_NAME) != "counter" {
+			r.print = append(r.print, e.Value...)
+		}
 		data := parse(expression[unix.NFTA_EXPR_DATA])
 		switch expression.text(unix.NFTA_EXPR_NAME) {
 		case "counter":
