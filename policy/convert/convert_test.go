@@ -384,6 +384,24 @@ func sortedComments(t interface{ Fatalf(string, ...any) }, text []byte) []string
 	return out
 }
 
+func FuzzConvert(f *testing.F) {
+	f.Add("{" + names + `"acls": [{"action": "accept", "src": ["*"], "dst": ["tag:web:1,2", "office:*"]}], "grants": null}`)
+	f.Add("{" + names + `"grants": [{"src": ["group:dev"], "dst": ["::1", "tag:db"], "ip": ["*", "22", "icmp:*"]}] /* a */, // b` + "\n}")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, to := range []Form{Grants, ACLs} {
+			res, err := Convert("p", []byte(text), tailnet(), to)
+			if errors.Is(err, ErrRefused) {
+				continue
+			}
+			if err != nil || !res.Proof.Holds() {
+				t.Errorf("to %s: %v, %+v\n%s", to, err, res, text)
+			} else if was, is := sortedComments(t, []byte(text)), sortedComments(t, res.Text); !slices.Equal(was, is) {
+				t.Errorf("to %s: comments %q, were %q\n%s\n%s", to, is, was, text, res.Text)
+			}
+		}
+	})
+}
+
 func FuzzExtras(f *testing.F) {
 	f.Add(" // a\n\t/* b */ // c")
 	f.Add("/* a */ /* // */\r\n")

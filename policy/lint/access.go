@@ -23,6 +23,14 @@ func sensitivePorts() map[int]string {
 // wideAccess finds rules that admit everybody to what is sensitive: to every port, or to one on which machines are
 // administered or data is kept. A posture narrows a rule, and so does autogroup:self.
 func wideAccess(l *linter) {
+	if l.p.ACLs == nil && l.p.Grants == nil {
+		n := l.p.Node
+		n.Range.End = n.Range.Start
+		n.Range.End.Offset, n.Range.End.Column = n.Range.End.Offset+1, n.Range.End.Column+1
+		d := l.say("wide-access", n, "the policy has neither acls nor grants, and so admits everybody to everything", "no rules")
+		d.Help = []diag.Help{{Message: `an empty list, "grants": [], admits nobody to anything`}}
+		return
+	}
 	for _, e := range l.entries {
 		if e.posture {
 			continue
@@ -125,8 +133,22 @@ func meshes(l *linter) {
 				help = `if the devices carry such an overlay, add "ip-in-ip:*" to ip`
 			}
 			d.Help = []diag.Help{{Message: help}}
+			d.Help[0].Edits = l.admit(policy.Requirement{Name: tag, Src: []string{tag}, Dst: []string{tag}, Proto: "ip-in-ip"})
 		}
 	}
+}
+
+// admit returns the edits that the engine proposes for meeting a requirement, nil where the inventory has no pair to judge.
+func (l *linter) admit(req policy.Requirement) []diag.Edit {
+	if l.inv == nil {
+		return nil
+	}
+	for _, r := range policy.Check(l.file, l.p.Source(), l.inv, []policy.Requirement{req}).Requirements {
+		if r.Verdict == policy.Fail && len(r.Diagnostics) > 0 && len(r.Diagnostics[0].Help) > 0 {
+			return r.Diagnostics[0].Help[0].Edits
+		}
+	}
+	return nil
 }
 
 // carries says what shows that the devices of a tag carry a network of their own.

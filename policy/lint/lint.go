@@ -22,23 +22,25 @@ import (
 type Rule struct {
 	ID    string // code of its findings
 	Level diag.Severity
+	// Fixes says that the first help of its findings is sure: it changes no device's filter.
+	Fixes bool
 	run   func(*linter)
 }
 
 // Rules lists all rules.
 func Rules() []Rule {
 	return []Rule{
-		{"deprecated-spelling", diag.Warning, deprecatedSpellings},
-		{"empty-rule", diag.Warning, nil}, // found with redundant-rule
-		{"mesh-without-ip-in-ip", diag.Warning, meshes},
-		{"mixed-rules", diag.Note, mixedRules},
-		{"no-tests", diag.Warning, noTests},
-		{"redundant-rule", diag.Warning, redundantRules},
-		{"tag-without-owner", diag.Note, tagsWithoutOwner},
-		{"test-proves-nothing", diag.Warning, idleTests},
-		{"untested-rule", diag.Note, untestedRules},
-		{"unused-name", diag.Warning, unusedNames},
-		{"wide-access", diag.Warning, wideAccess},
+		{"deprecated-spelling", diag.Warning, true, deprecatedSpellings},
+		{"empty-rule", diag.Warning, false, nil}, // found with redundant-rule
+		{"mesh-without-ip-in-ip", diag.Warning, false, meshes},
+		{"mixed-rules", diag.Note, false, mixedRules},
+		{"no-tests", diag.Warning, false, noTests},
+		{"redundant-rule", diag.Warning, false, redundantRules},
+		{"tag-without-owner", diag.Note, false, tagsWithoutOwner},
+		{"test-proves-nothing", diag.Warning, false, idleTests},
+		{"untested-rule", diag.Note, false, untestedRules},
+		{"unused-name", diag.Warning, false, unusedNames},
+		{"wide-access", diag.Warning, false, wideAccess},
 	}
 }
 
@@ -80,12 +82,12 @@ func Lint(file string, report *policy.Report, inv *policy.Inventory) diag.List {
 	return l.found
 }
 
-// Fix carries out the edits of those findings that have one which is sure: it changes no device's filter. What overlaps
-// with an edit before it is left for another run. fixed counts the findings that are gone.
+// Fix carries out the first help of those findings whose rule has sure ones. fixed counts the findings that are gone.
 func Fix(src []byte, found diag.List) (text []byte, fixed int, err error) {
 	var edits []diag.Edit
 	for _, d := range found {
-		if d.Code != "deprecated-spelling" || len(d.Help) == 0 || len(d.Help[0].Edits) == 0 {
+		sure := slices.ContainsFunc(Rules(), func(r Rule) bool { return r.ID == d.Code && r.Fixes })
+		if !sure || len(d.Help) == 0 || len(d.Help[0].Edits) == 0 {
 			continue
 		}
 		fixed++

@@ -131,6 +131,8 @@ func TestLint(t *testing.T) {
 				`postures["posture:o"]: posture "posture:o" is not used`, `tagOwners["tag:own"]: tag "tag:own" is not used`,
 			},
 		},
+		{"no rules at all", "wide-access", owners, []string{": the policy has neither acls nor grants, and so admits everybody to everything"}},
+		{"rules that are empty", "wide-access", `"grants": [],`, nil},
 		{
 			"everybody", "wide-access",
 			`"acls": [{"action": "accept", "src": ["tag:web", "*"], "dst": ["tag:web:443", "tag:db:20-30"]}, {"action": "accept", "src": ["*"], "dst": ["*:*"]}, {"action": "accept", "src": ["*"], "dst": ["tag:web:443,8080"]},
@@ -190,6 +192,43 @@ func TestRequirementsGuardRules(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"grants[1]"}, got); diff != "" {
 		t.Errorf("untested (-want +got):\n%s", diff)
+	}
+}
+
+// TestMeshHelp: the text that is proposed admits the mesh.
+func TestMeshHelp(t *testing.T) {
+	inv := tailnet()
+	inv.Devices[3].Tags = []string{"tag:node"}
+	for _, rules := range []string{
+		`"grants": [{"src": ["tag:node"], "dst": ["tag:node"], "ip": ["*"]}],`,
+		`"acls": [{"action": "accept", "src": ["tag:node"], "dst": ["tag:node:*"]}],`,
+	} {
+		src := []byte("{" + owners + `"autoApprovers": {"routes": {"10.0.0.0/8": ["tag:node"]}}, ` + rules + "}")
+		var help []diag.Edit
+		for _, d := range Lint("p", policy.Check("p", src, inv, nil), inv) {
+			if d.Code == "mesh-without-ip-in-ip" {
+				help = d.Help[0].Edits
+			}
+		}
+		text, err := diag.Apply(src, help)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after := policy.Check("p", text, inv, nil)
+		if after.Compiled == nil {
+			t.Fatalf("%s\n%s", after.Message, text)
+		}
+		if got, err := after.Compiled.Can("web", "db", "ip-in-ip", 0); err != nil || got.Verdict != policy.Pass {
+			t.Errorf("%v, %v: %s", got, err, text)
+		}
+		for _, d := range Lint("p", after, inv) {
+			if d.Code == "mesh-without-ip-in-ip" {
+				t.Errorf("still found: %s", text)
+			}
+		}
+		if again, n, err := Fix(src, Lint("p", policy.Check("p", src, inv, nil), inv)); err != nil || n != 0 || string(again) != string(src) {
+			t.Errorf("a fix widened access: %d, %v, %s", n, err, again)
+		}
 	}
 }
 
@@ -282,4 +321,20 @@ func TestLevels(t *testing.T) {
 			t.Errorf("%s: level %s", r.ID, r.Level)
 		}
 	}
+}
+
+func FuzzLint(f *testing.F) {
+	f.Add(`{"acls": [{"action": "accept", "users": ["*"], "ports": ["*:*"]}], "tests": [{"user": "tag:x", "allow": ["*:1"]}]}`)
+	f.Add("{" + owners + groups + `"grants": [{"src": ["group:dev"], "dst": ["tag:db"], "ip": ["1-65535", "4:*"]}], "ssh": [{}]}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		report := policy.Check("p", []byte(text), tailnet(), nil)
+		found := Lint("p", report, tailnet())
+		fixed, n, err := Fix([]byte(text), found)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 && policy.Check("p", fixed, tailnet(), nil).Message != report.Message {
+			t.Errorf("fixing changes the answer: %s", fixed)
+		}
+	})
 }
