@@ -5,10 +5,13 @@ package lab
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
 )
 
 // soon is how long a change may take to have its effect.
@@ -164,6 +167,62 @@ func testRestart(t *testing.T, l *Lab) {
 		}
 	}
 	l.judge(t, l.rows(), overlayAdmitted().and(repaired()))
+}
+
+// testDown looks where pods' packets to a peer go while tailscaled is down: in clear by the default route, or nowhere if
+// the agent is to see to that. With the overlay's rule they go into the tunnel, which has lost its own address: the kernel
+// does not let IPv4 packets leave with a source that it does not have, but does not mind with IPv6.
+func testDown(t *testing.T, l *Lab) {
+	l.policyFile(t, withOverlay)
+	for _, c := range []struct {
+		priority int
+		closed   bool
+		want     string
+		carrier6 string // of the tunnel's packets over IPv6
+		after    outcomes
+	}{
+		{absent, false, "lost eth as pod", "", repliesAstray()},
+		{absent, true, "lost", "", repliesAstray()},
+		{behindNobody, false, "lost tunnel as pod", "eth0", nil},
+		{behindNobody, true, "lost", "", nil},
+	} {
+		t.Run(fmt.Sprintf("overlay's rule at %d/fail_closed=%v", c.priority, c.closed), func(t *testing.T) {
+			l.overlayRule(t, c.priority, false)
+			l.install(t, agent(func(n *Node) config.Document {
+				doc := l.Document(n)
+				doc.Routing.FailClosed = c.closed
+				return doc
+			}, 0))
+			l.Ams.StopDaemon()
+			var group sync.WaitGroup
+			for _, r := range l.rows() {
+				if r.name == podToHost || r.name == podToService {
+					group.Go(func() {
+						seen := l.Send(t.Context(), r.flow, attempt)
+						carrier := ""
+						if familyOf(r.flow.Dst) == 6 {
+							carrier = c.carrier6
+						}
+						t.Logf("%s, %s: %s, carried by %q", r.name, r.kind(), r.describe(seen), seen.Carrier)
+						if got := r.describe(seen); got != c.want || seen.Carrier != carrier {
+							t.Errorf("%s, %s: expected %q, carried by %q", r.name, r.kind(), c.want, carrier)
+						}
+					})
+				}
+			}
+			group.Wait()
+			if err := l.Ams.StartDaemon(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Ams.WaitPeers(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.RouteOverlay(l.Ams); err != nil {
+				t.Fatal(err)
+			}
+			l.judge(t, l.rows(), overlayAdmitted().and(repaired(), c.after))
+		})
+	}
 }
 
 // testOldConnections begins connections that are not translated and go on all the time: they must live once the agent has

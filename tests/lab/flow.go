@@ -41,6 +41,7 @@ type Seen struct {
 	OK      bool
 	Device  string     // by which From's node sent the request on; "" where it did not
 	Source  netip.Addr // of the request on that device
+	Carrier string     // by which From's node sent the tunnel's packet with the request on; "" where it did not
 	Arrived netip.Addr // source of the request as To got it; invalid where it did not
 	Back    string     // device by which To's node sent the answer on; "" where it did not
 	Err     error      // why it is not OK
@@ -87,21 +88,22 @@ func (l *Lab) Send(ctx context.Context, f Flow, limit time.Duration) Seen {
 
 func (f Flow) seen(list []sighting, err error) Seen {
 	s := Seen{OK: err == nil, Err: err}
-	left := func(reply bool, node *Node) sighting {
+	left := func(reply, carried bool, node *Node) sighting {
 		i := slices.IndexFunc(list, func(p sighting) bool {
-			return p.ns == node.Name && p.out && p.reply == reply && !towardsPods(p.device)
+			return p.ns == node.Name && p.out && p.reply == reply && p.carried == carried && !towardsPods(p.device)
 		})
 		if i < 0 {
 			return sighting{}
 		}
 		return list[i]
 	}
-	request := left(false, f.From.Node)
+	request := left(false, false, f.From.Node)
+	s.Carrier = left(false, true, f.From.Node).device
 	s.Device, s.Source = request.device, request.src
-	s.Back = left(true, f.To.Node).device
+	s.Back = left(true, false, f.To.Node).device
 	for _, p := range list {
 		// A node delivers to itself from any device, also from the one by which a pod's packet comes to it.
-		if p.ns == f.To.Name && !p.out && !p.reply && p.dst == f.listener() {
+		if p.ns == f.To.Name && !p.out && !p.reply && !p.carried && p.dst == f.listener() {
 			s.Arrived = p.src
 			break
 		}

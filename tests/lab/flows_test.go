@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -299,32 +300,41 @@ func (l *Lab) reversePathDrops(t *testing.T) int {
 	return sum
 }
 
-// testVariants repeats the matrix's hardest states with the agent's other ways of doing its work.
+// testVariants repeats one of the matrix's hardest states with documents that say less, or other things.
 func testVariants(t *testing.T, l *Lab) {
 	l.policyFile(t, withOverlay)
 	rows := l.rows()
-	for _, mode := range []string{config.ModeMark, config.ModeRules} {
-		for _, backend := range []string{config.BackendNFTables} {
-			t.Run(mode+"/"+backend, func(t *testing.T) {
-				for _, n := range l.Mesh() {
-					t.Cleanup(func() {
-						if err := SetReversePathFilter(n, 0, true); err != nil {
-							t.Error(err)
-						}
-					})
-					if err := SetReversePathFilter(n, 1, true); err != nil {
-						t.Fatal(err)
+	for _, c := range []struct {
+		name string
+		edit func(*config.Document)
+	}{
+		{"a rule for each peer", func(d *config.Document) { d.Routing.Mode = config.ModeRules }},
+		{"another bit", func(d *config.Document) { d.Routing.Mark = 0x1000 }},
+		{"pods found on the node", func(d *config.Document) { d.PodCIDRs = nil }},
+		{"peers found by their tag", func(d *config.Document) { d.Peers, d.Discover.Tags = nil, []string{l.Fra.Tag} }},
+		{"a peer's address of yesterday", func(d *config.Document) {
+			d.Peers[0].Addresses = []netip.Addr{netip.MustParseAddr("100.64.9.9"), netip.MustParseAddr("fd7a:115c:a1e0::9:9")}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, n := range l.Mesh() {
+				t.Cleanup(func() {
+					if err := SetReversePathFilter(n, 0, true); err != nil {
+						t.Error(err)
 					}
+				})
+				if err := SetReversePathFilter(n, 1, true); err != nil {
+					t.Fatal(err)
 				}
-				l.overlayRule(t, behind10, false)
-				l.install(t, agent(func(n *Node) config.Document {
-					doc := l.Document(n)
-					doc.Routing.Mode, doc.Firewall.Backend = mode, backend
-					return doc
-				}, 0))
-				l.judge(t, rows, overlayAdmitted().and(repaired()))
-			})
-		}
+			}
+			l.overlayRule(t, behind10, false)
+			l.install(t, agent(func(n *Node) config.Document {
+				doc := l.Document(n)
+				c.edit(&doc)
+				return doc
+			}, 0))
+			l.judge(t, rows, overlayAdmitted().and(repaired()))
+		})
 	}
 }
 
@@ -337,6 +347,7 @@ func TestLab(t *testing.T) {
 	t.Run("policy", func(t *testing.T) { testPolicy(t, l) })
 	t.Run("router returns", func(t *testing.T) { testRouterReturns(t, l) })
 	t.Run("daemon restarts", func(t *testing.T) { testRestart(t, l) })
+	t.Run("daemon is down", func(t *testing.T) { testDown(t, l) })
 	t.Run("old connections", func(t *testing.T) { testOldConnections(t, l) })
 	t.Run("apply", func(t *testing.T) { testApply(t, l) })
 }

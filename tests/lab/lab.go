@@ -11,7 +11,11 @@ import (
 	"sync/atomic"
 )
 
-const underlayRouter = "172.31.250.1"
+// The router of the underlay.
+const (
+	underlayRouter  = "172.31.250.1"
+	underlayRouter6 = "fd31:250::1"
+)
 
 // Names of devices.
 const (
@@ -70,9 +74,10 @@ func New(ctx context.Context, dir string) (_ *Lab, err error) {
 	}()
 	if err := steps(`
 		link add br-under type bridge
-		addr add ADDR/24 dev br-under
+		addr add ADDR4/24 dev br-under
+		addr add ADDR6/64 dev br-under nodad
 		link set br-under up
-	`, "ADDR", underlayRouter); err != nil {
+	`, "ADDR4", underlayRouter, "ADDR6", underlayRouter6); err != nil {
 		return nil, err
 	}
 	if l.Control, err = startControl(underlayRouter, func(string, ...any) {}); err != nil {

@@ -47,10 +47,12 @@ func (l *Lab) addNode(index int, name, tag string, pods bool) (*Node, error) {
 		link add u-NODE type veth peer name eth0 netns NODE
 		link set u-NODE master br-under up
 		-n NODE link set lo up
-		-n NODE addr add ADDR/24 dev eth0
+		-n NODE addr add 172.31.250.1NUMBER/24 dev eth0
+		-n NODE addr add fd31:250::1NUMBER/64 dev eth0 nodad
 		-n NODE link set eth0 up
-		-n NODE route add default via ROUTER
-	`, "NODE", name, "ADDR", "172.31.250."+strconv.Itoa(10+index), "ROUTER", underlayRouter); err != nil {
+		-n NODE route add default via ROUTER4
+		-n NODE -6 route add default via ROUTER6
+	`, "NODE", name, "NUMBER", number, "ROUTER4", underlayRouter, "ROUTER6", underlayRouter6); err != nil {
 		return nil, err
 	}
 	if _, err := Sh(context.Background(), name, `sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 \

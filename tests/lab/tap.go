@@ -20,6 +20,7 @@ type sighting struct {
 	ns, device string
 	out        bool // on its way out of the device
 	reply      bool
+	carried    bool // as payload of a tunnel's packet
 	src, dst   netip.Addr
 }
 
@@ -114,7 +115,7 @@ func (t *taps) listen(ns string, file *os.File) {
 			continue // a device went down
 		}
 		h, ok := parse(buf[:n])
-		if !ok || h.inner {
+		if !ok {
 			continue
 		}
 		t.mu.Lock()
@@ -131,7 +132,8 @@ func (t *taps) listen(ns string, file *os.File) {
 		t.mu.Lock()
 		if list, ok := t.flows[h.key]; ok {
 			t.flows[h.key] = append(list, sighting{
-				ns: ns, device: device, out: link.Pkttype == unix.PACKET_OUTGOING, reply: h.reply, src: h.src, dst: h.dst,
+				ns: ns, device: device, out: link.Pkttype == unix.PACKET_OUTGOING, reply: h.reply, carried: h.inner,
+				src: h.src, dst: h.dst,
 			})
 		}
 		t.mu.Unlock()
