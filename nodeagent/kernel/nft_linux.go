@@ -137,6 +137,15 @@ func readSet(conn *nftables.Conn, s *nftables.Set) (desired.Set, error) {
 	if err != nil {
 		return set, err
 	}
+	if !s.Interval {
+		for _, e := range elements {
+			if addr, ok := netip.AddrFromSlice(e.Key); ok {
+				set.Elements = append(set.Elements, netip.PrefixFrom(addr, addr.BitLen()))
+			}
+		}
+		slices.SortFunc(set.Elements, func(x, y netip.Prefix) int { return x.Addr().Compare(y.Addr()) })
+		return set, nil
+	}
 	slices.SortFunc(elements, func(x, y nftables.SetElement) int {
 		// Where one network ends another may begin: the end comes first.
 		return cmp.Or(slices.Compare(x.Key, y.Key), boolCompare(y.IntervalEnd, x.IntervalEnd))
@@ -147,8 +156,6 @@ func readSet(conn *nftables.Conn, s *nftables.Set) (desired.Set, error) {
 		addr, ok := netip.AddrFromSlice(e.Key)
 		switch {
 		case !ok:
-		case !s.Interval:
-			b.Add(addr)
 		case e.IntervalEnd:
 			if first.IsValid() {
 				b.AddRange(netipx.IPRangeFrom(first, addr.Prev()))
@@ -165,15 +172,7 @@ func readSet(conn *nftables.Conn, s *nftables.Set) (desired.Set, error) {
 	if err != nil {
 		return set, err
 	}
-	if s.Interval {
-		set.Elements = all.Prefixes()
-		return set, nil
-	}
-	for _, r := range all.Ranges() { // single hosts, each an element of its own
-		for a := r.From(); a.IsValid() && a.Compare(r.To()) <= 0; a = a.Next() {
-			set.Elements = append(set.Elements, netip.PrefixFrom(a, a.BitLen()))
-		}
-	}
+	set.Elements = all.Prefixes()
 	return set, nil
 }
 

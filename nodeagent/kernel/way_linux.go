@@ -58,8 +58,9 @@ type asker struct {
 }
 
 func (a *asker) ask(packets []desired.Packet, answers []desired.Answer) error {
+	// A question's place is its sequence number, which begins at 1.
 	var questions []byte
-	waiting := map[uint32]int{} // a question's sequence number -> its place
+	waiting := 0
 	for i, p := range packets {
 		iif, err := a.indexOf(p.Iif)
 		if err != nil {
@@ -69,17 +70,16 @@ func (a *asker) ask(packets []desired.Packet, answers []desired.Answer) error {
 			answers[i] = desired.Answer{Reason: p.Iif + " does not exist any more"}
 			continue
 		}
-		q := question(p, iif)
-		waiting[q.Seq] = i
-		questions = append(questions, q.Serialize()...)
+		questions = appendQuestion(questions, p, uint32(iif), uint32(i+1))
+		waiting++
 	}
-	if len(waiting) == 0 {
+	if waiting == 0 {
 		return nil
 	}
 	if err := unix.Sendto(a.socket, questions, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return os.NewSyscallError("sendto", err)
 	}
-	for len(waiting) > 0 {
+	for waiting > 0 {
 		n, _, err := unix.Recvfrom(a.socket, a.buffer, 0)
 		switch {
 		case errors.Is(err, unix.EINTR):
@@ -92,11 +92,11 @@ func (a *asker) ask(packets []desired.Packet, answers []desired.Answer) error {
 			return err
 		}
 		for _, m := range messages {
-			i, ok := waiting[m.Header.Seq]
-			if !ok {
+			i := int(m.Header.Seq) - 1
+			if i < 0 || i >= len(packets) {
 				continue
 			}
-			delete(waiting, m.Header.Seq)
+			waiting--
 			if answers[i], err = a.answer(m); err != nil {
 				return fmt.Errorf("to %s: %w", packets[i].Dst, err)
 			}
@@ -105,26 +105,39 @@ func (a *asker) ask(packets []desired.Packet, answers []desired.Answer) error {
 	return nil
 }
 
-// question is `ip route get DST from SRC iif IIF mark MARK`.
-func question(p desired.Packet, iif int) *nl.NetlinkRequest {
-	req := nl.NewNetlinkRequest(unix.RTM_GETROUTE, 0)
-	header := &nl.RtMsg{}
-	header.Family = familyNumber(desired.FamilyOf(p.Dst))
-	header.Dst_len = uint8(p.Dst.BitLen())
-	header.Flags = unix.RTM_F_LOOKUP_TABLE
-	req.AddData(header)
-	req.AddData(nl.NewRtAttr(unix.RTA_DST, p.Dst.AsSlice()))
+// appendQuestion appends the message that asks `ip route get DST from SRC iif IIF mark MARK`: struct nlmsghdr, struct
+// rtmsg, attributes. It is written by hand, for there may be thousands.
+func appendQuestion(b []byte, p desired.Packet, iif, sequence uint32) []byte {
+	native := binary.NativeEndian
+	begin := len(b)
+	attribute := func(kind uint16, value []byte) {
+		b = native.AppendUint16(b, uint16(unix.SizeofRtAttr+len(value)))
+		b = native.AppendUint16(b, kind)
+		b = append(b, value...) // all of them are multiples of four bytes long
+	}
+	b = append(b, make([]byte, unix.SizeofNlMsghdr)...)
+	sourceBits := 0
 	if p.Src.IsValid() {
-		header.Src_len = uint8(p.Src.BitLen())
-		req.AddData(nl.NewRtAttr(unix.RTA_SRC, p.Src.AsSlice()))
+		sourceBits = p.Src.BitLen()
+	}
+	b = append(b, familyNumber(desired.FamilyOf(p.Dst)), uint8(p.Dst.BitLen()), uint8(sourceBits), 0, 0, 0, 0, 0)
+	b = native.AppendUint32(b, unix.RTM_F_LOOKUP_TABLE)
+	attribute(unix.RTA_DST, p.Dst.AsSlice())
+	if p.Src.IsValid() {
+		attribute(unix.RTA_SRC, p.Src.AsSlice())
 	}
 	if iif != 0 {
-		req.AddData(nl.NewRtAttr(unix.RTA_IIF, nl.Uint32Attr(uint32(iif))))
+		attribute(unix.RTA_IIF, native.AppendUint32(nil, iif))
 	}
 	if p.Mark != 0 {
-		req.AddData(nl.NewRtAttr(unix.RTA_MARK, nl.Uint32Attr(p.Mark)))
+		attribute(unix.RTA_MARK, native.AppendUint32(nil, p.Mark))
 	}
-	return req
+	header := b[begin:]
+	native.PutUint32(header, uint32(len(header)))
+	native.PutUint16(header[4:], unix.RTM_GETROUTE)
+	native.PutUint16(header[6:], unix.NLM_F_REQUEST)
+	native.PutUint32(header[8:], sequence)
+	return b
 }
 
 func (a *asker) answer(m syscall.NetlinkMessage) (desired.Answer, error) {

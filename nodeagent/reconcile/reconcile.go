@@ -72,7 +72,7 @@ func (n *Node) Prepare(ctx context.Context, doc config.Document) (Plan, error) {
 	}
 	state.Notes = append(notes, state.Notes...)
 	p := Plan{Document: doc, State: state, Facts: facts, Changes: desired.Diff(facts, state)}
-	if p.Before, err = answers(ctx, n.Kernel, state, facts); err != nil {
+	if p.Before, err = answers(ctx, n.Kernel, state, facts, nil); err != nil {
 		return Plan{}, err
 	}
 	if priority, fixed := doc.Routing.Priority.Fixed(); fixed {
@@ -130,7 +130,7 @@ func (n *Node) Apply(ctx context.Context, p Plan) (Report, error) {
 		if facts, err = n.Kernel.Facts(ctx); err != nil {
 			return Report{}, fmt.Errorf("verify: %w", err)
 		}
-		if after, err = answers(ctx, n.Kernel, p.State, facts); err != nil {
+		if after, err = answers(ctx, n.Kernel, p.State, facts, p.known()); err != nil {
 			return Report{}, fmt.Errorf("verify: %w", err)
 		}
 	}
@@ -164,14 +164,50 @@ func (n *Node) Cleanup(ctx context.Context) ([]string, error) {
 	return changes.Lines(), n.Kernel.Apply(ctx, changes)
 }
 
-// answers asks for the way of each probe's packet with the mark that the firewall gives it now. A probe without an
-// interface to come in by gets the zero answer.
-func answers(ctx context.Context, k kernel.Interface, state desired.State, facts desired.Facts) ([]desired.Answer, error) {
-	return ask(ctx, k, state.Probes, func(p desired.Probe) desired.Packet {
-		packet := p.Packet
-		packet.Mark = facts.MarkOf(packet, desired.Original)
-		return packet
-	})
+// known returns the ways that stay as they were found before the changes. A change of the firewall alone gives some packets
+// another mark, but leads no packet with a certain mark another way.
+func (p Plan) known() map[desired.Packet]desired.Answer {
+	if len(p.Changes.AddRules) > 0 || len(p.Changes.DelRules) > 0 {
+		return nil
+	}
+	known := make(map[desired.Packet]desired.Answer, len(p.State.Probes))
+	for i, probe := range p.State.Probes {
+		known[marked(probe, p.Facts)] = p.Before[i]
+	}
+	return known
+}
+
+// marked returns a probe's packet with the mark that the firewall gives it now.
+func marked(probe desired.Probe, facts desired.Facts) desired.Packet {
+	packet := probe.Packet
+	packet.Mark = facts.MarkOf(packet, desired.Original)
+	return packet
+}
+
+// answers asks for the way of each probe's packet with the mark that the firewall gives it now, unless it is known. A
+// probe without an interface to come in by gets the zero answer.
+func answers(ctx context.Context, k kernel.Interface, state desired.State, facts desired.Facts,
+	known map[desired.Packet]desired.Answer,
+) ([]desired.Answer, error) {
+	out := make([]desired.Answer, len(state.Probes))
+	var open []desired.Probe
+	var places []int
+	for i, probe := range state.Probes {
+		answer, ok := known[marked(probe, facts)]
+		if ok {
+			out[i] = answer
+			continue
+		}
+		open, places = append(open, probe), append(places, i)
+	}
+	got, err := ask(ctx, k, open, func(p desired.Probe) desired.Packet { return marked(p, facts) })
+	if err != nil {
+		return nil, err
+	}
+	for i, place := range places {
+		out[place] = got[i]
+	}
+	return out, nil
 }
 
 // ask asks for the way of one packet per probe. Where the packet comes in by no interface, it is not asked.

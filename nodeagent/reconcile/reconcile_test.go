@@ -231,3 +231,47 @@ func TestUnknownPodsKeepWhatIsThere(t *testing.T) {
 		t.Errorf("verdict %s, want unknown", report.Verdict())
 	}
 }
+
+// asking counts the packets whose way is asked for.
+type asking struct {
+	*kernel.Fake
+	asked int
+}
+
+func (a *asking) Ways(ctx context.Context, packets []desired.Packet) ([]desired.Answer, error) {
+	a.asked += len(packets)
+	return a.Fake.Ways(ctx, packets)
+}
+
+// The kernel is asked about a packet and its reply, and a second time only about what a change can have led elsewhere.
+func TestQuestions(t *testing.T) {
+	tests := []struct {
+		name   string
+		before func(f *kernel.Fake)
+		doc    config.Document
+		want   int
+	}{
+		{"nothing to do", func(*kernel.Fake) {}, document(12, 13, 14), 6 + 6},
+		{"a peer more", func(*kernel.Fake) {}, document(12, 13, 14, 15), 8 + 8 + 2},
+		{"a peer less", func(*kernel.Fake) {}, document(12, 13), 4 + 4},
+		{"rules gone", func(f *kernel.Fake) { f.Rules = newNode().Rules }, document(12, 13, 14), 6 + 6 + 6},
+		{"firewall gone", func(f *kernel.Fake) { f.Tables = nil }, document(12, 13, 14), 6 + 6 + 6},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := &asking{Fake: newNode()}
+			if _, err := apply(t.Context(), a, document(12, 13, 14)); err != nil {
+				t.Fatal(err)
+			}
+			tt.before(a.Fake)
+			a.asked = 0
+			report, err := apply(t.Context(), a, tt.doc)
+			if err != nil || report.Verdict() != reconcile.OK {
+				t.Fatal(report.Verdict(), err)
+			}
+			if a.asked != tt.want {
+				t.Errorf("%d questions, want %d", a.asked, tt.want)
+			}
+		})
+	}
+}
