@@ -173,6 +173,7 @@ func testMatrix(t *testing.T, l *Lab) {
 	snat := naive("only source translation", Naive{SNAT: true})
 	both := naive("a rule for each peer at 10, and source translation", Naive{Rule: true, SNAT: true})
 	rows := l.rows()
+	var seen summary
 
 	for _, c := range []struct {
 		policy     string
@@ -214,10 +215,13 @@ func testMatrix(t *testing.T, l *Lab) {
 				if !first {
 					l.install(t, c.repair)
 				}
-				l.judge(t, rows, c.want)
+				results := l.judge(t, rows, c.want)
+				seen.add(map[string]string{withOverlay: "overlay admitted", withoutOverlay: "not admitted"}[c.policy],
+					strings.TrimPrefix(where, "overlay's rule "), c.repair.name, results)
 			})
 		}
 	}
+	t.Logf("what was seen:\n%s", &seen)
 }
 
 // service makes ams1 translate a service's address to fra1's mesh address, as kube-proxy does for the API's.

@@ -169,8 +169,8 @@ type result struct {
 	seen      Seen
 }
 
-// judge tries all rows, some at a time, and compares them with what is expected of each name.
-func (l *Lab) judge(t *testing.T, rows []row, want map[string]string) {
+// judge tries all rows, many at a time, and compares them with what is expected of each name.
+func (l *Lab) judge(t *testing.T, rows []row, want map[string]string) []result {
 	t.Helper()
 	begin := time.Now()
 	results := make([]result, len(rows))
@@ -196,6 +196,7 @@ func (l *Lab) judge(t *testing.T, rows []row, want map[string]string) {
 			t.Errorf("%s, %s: seen %q, expected %q (%v)", r.row.name, r.row.kind(), r.got, r.want, r.seen.Err)
 		}
 	}
+	return results
 }
 
 // table prints results, those of one flow that came out alike on one line.
@@ -220,6 +221,57 @@ func table(results []result) string {
 			verdict = "FAIL"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", l.name, l.want, l.got, strings.Join(kinds[l], " "), verdict)
+	}
+	w.Flush()
+	return b.String()
+}
+
+// summary is one table of many states.
+type summary struct{ lines []string }
+
+// columns are the flows that states differ in.
+func columns() []string { return []string{podToHost, podToHostFull, podToService, podToPod, hostToPod} }
+
+// add adds a state: where each flow went, and whether it was lost there. Several answers mean that kinds of it differed.
+func (s *summary) add(policy, rule, repair string, results []result) {
+	line := []string{policy, rule, repair}
+	for _, name := range columns() {
+		var cells []string
+		for _, r := range results {
+			if cell := brief(r.got); r.row.name == name && !slices.Contains(cells, cell) {
+				cells = append(cells, cell)
+			}
+		}
+		line = append(line, strings.Join(cells, ", "))
+	}
+	s.lines = append(s.lines, strings.Join(line, "\t"))
+}
+
+// brief names what was seen of a flow for the summary.
+func brief(got string) string {
+	switch got {
+	case direct:
+		return "direct"
+	case tunneled, viaTunnel:
+		return "by tunnel"
+	case refused, hostRefused:
+		return "LOST in tunnel"
+	case foreign:
+		return "LOST, pod's source"
+	case wrongReply:
+		return "LOST, reply astray"
+	case tooLarge:
+		return "LOST, too large"
+	}
+	return got
+}
+
+func (s *summary) String() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, strings.Join(append([]string{"POLICY", "RULE", "REPAIR"}, columns()...), "\t"))
+	for _, line := range s.lines {
+		fmt.Fprintln(w, line)
 	}
 	w.Flush()
 	return b.String()

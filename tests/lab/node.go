@@ -55,9 +55,13 @@ func (l *Lab) addNode(index int, name, tag string, pods bool) (*Node, error) {
 	`, "NODE", name, "NUMBER", number, "ROUTER4", underlayRouter, "ROUTER6", underlayRouter6); err != nil {
 		return nil, err
 	}
-	if _, err := Sh(context.Background(), name, `sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 \
-		net.ipv4.conf.default.rp_filter=0 net.ipv6.conf.all.forwarding=1 \
-		net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0`); err != nil {
+	if _, err := Sh(context.Background(), name, `cd /proc/sys/net
+		echo 1 >ipv4/ip_forward
+		echo 1 >ipv6/conf/all/forwarding
+		echo 0 >ipv4/conf/all/rp_filter
+		echo 0 >ipv4/conf/default/rp_filter
+		echo 0 >ipv6/conf/all/accept_dad
+		echo 0 >ipv6/conf/default/accept_dad`); err != nil {
 		return nil, err
 	}
 	if err := l.taps.add(name); err != nil {
