@@ -165,6 +165,11 @@ func TestConvert(t *testing.T) {
 	],`,
 		},
 		{
+			name: "own devices come after other destinations, as in a filter", to: Grants,
+			in:   `"acls": [{"action": "accept", "src": ["autogroup:member"], "dst": ["autogroup:self:22", "*:80"]}],`,
+			want: `"grants": [{"src": ["autogroup:member"], "dst": ["*"], "ip": ["80"]}, {"src": ["autogroup:member"], "dst": ["autogroup:self"], "ip": ["22"]}],`,
+		},
+		{
 			name: "an acl that reaches nothing has no ports",
 			in:   `"acls": [{"action": "accept", "src": ["*"], "dst": []}], "grants": [],`,
 			to:   Grants,

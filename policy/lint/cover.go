@@ -48,18 +48,12 @@ func redundantRules(l *linter) {
 
 // cover knows what each rule admits to each device; devices that the same rules reach in the same way count once.
 type cover struct {
-	devices []landing
+	devices [][]admitted    // what reaches each
 	lands   map[string]bool // paths of rules that admit anything
 	open    map[string]bool // paths of rules of which the inventory leaves something open
 	nodes   map[string]policy.Node
 	sets    map[*policy.Sources][2]*netipx.IPSet
 	less    map[[2]*netipx.IPSet]*netipx.IPSet // differences: the same sources meet on many devices
-}
-
-// landing is one device and what it is reached by.
-type landing struct {
-	has        *netipx.IPSet // its own addresses and those behind it
-	admissions []admitted
 }
 
 // admitted is an admission made ready for comparing.
@@ -79,8 +73,6 @@ func newCover(a *policy.Access) *cover {
 		var key strings.Builder
 		var list []admitted
 		own := setOf(d.Addrs...)
-		has := union(own, rangesSet(d.Forwards))
-		fmt.Fprint(&key, d.Forwards)
 		for _, adm := range a.Admissions(i) {
 			if adm.Caps != nil {
 				continue
@@ -105,7 +97,7 @@ func newCover(a *policy.Access) *cover {
 		}
 		if !seen[key.String()] {
 			seen[key.String()] = true
-			c.devices = append(c.devices, landing{has, list})
+			c.devices = append(c.devices, list)
 		}
 	}
 	return c
@@ -129,18 +121,17 @@ func (c *cover) sources(s *policy.Sources) (sure, maybe *netipx.IPSet) {
 func (c *cover) covered(path string, gone map[string]bool) (by []string, ok bool) {
 	used := map[string]bool{}
 	for _, d := range c.devices {
-		for _, mine := range d.admissions {
+		for _, mine := range d {
 			if mine.Rule.Path != path {
 				continue
 			}
-			dst := intersection(mine.dst, d.has)
 			reaches := func(other admitted) bool {
-				return other.All || mine.Own && other.Own || holds(other.dst, dst)
+				return other.All || mine.Own && other.Own || holds(other.dst, mine.dst)
 			}
 			for _, lane := range lanes(mine.Admission) {
-				for _, span := range lane.split(d.admissions) {
+				for _, span := range lane.split(d) {
 					left := mine.maybe
-					for _, other := range d.admissions {
+					for _, other := range d {
 						if other.Rule.Path == path || gone[other.Rule.Path] || !span.in(other.Admission) || !reaches(other) {
 							continue
 						}
@@ -269,14 +260,6 @@ func setOf(addrs ...netip.Addr) *netipx.IPSet {
 	})
 }
 
-func rangesSet(ranges []netipx.IPRange) *netipx.IPSet {
-	return build(func(b *netipx.IPSetBuilder) {
-		for _, r := range ranges {
-			b.AddRange(r)
-		}
-	})
-}
-
 func everything() *netipx.IPSet { return textSet([]string{"*"}) }
 
 // textSet reads addresses, CIDRs, ranges and "*" as filters spell them.
@@ -297,16 +280,8 @@ func textSet(texts []string) *netipx.IPSet {
 	})
 }
 
-func union(a, b *netipx.IPSet) *netipx.IPSet {
-	return build(func(x *netipx.IPSetBuilder) { x.AddSet(a); x.AddSet(b) })
-}
-
 func difference(a, b *netipx.IPSet) *netipx.IPSet {
 	return build(func(x *netipx.IPSetBuilder) { x.AddSet(a); x.RemoveSet(b) })
-}
-
-func intersection(a, b *netipx.IPSet) *netipx.IPSet {
-	return build(func(x *netipx.IPSetBuilder) { x.AddSet(a); x.Intersect(b) })
 }
 
 // holds reports whether all of b is in a.

@@ -98,6 +98,12 @@ func TestLint(t *testing.T) {
 		},
 		{"tags that one device happens to have both", "redundant-rule", `"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["80"]}, {"src": ["tag:node"], "dst": ["tag:db"], "ip": ["80"]}],`, nil},
 		{"all users of today", "redundant-rule", groups + `"grants": [{"src": ["autogroup:member"], "dst": ["tag:db"], "ip": ["80"]}, {"src": ["group:dev"], "dst": ["tag:db"], "ip": ["81"]}, {"src": ["group:dev"], "dst": ["autogroup:member"], "ip": ["81"]}, {"src": ["group:dev"], "dst": ["group:dev"], "ip": ["81-82"]}],`, nil},
+		{"a posture that is not known to hold", "redundant-rule", `"postures": {"posture:mac": ["node:os == 'macos'"]}, "grants": [{"src": ["ada@example.com"], "dst": ["tag:db"], "ip": ["80"], "srcPosture": ["posture:mac"]}],`, nil},
+		{"ports that overlap", "redundant-rule", `"grants": [{"src": ["ada@example.com"], "dst": ["tag:db"], "ip": ["tcp:20-25"]}, {"src": ["ada@example.com"], "dst": ["tag:db"], "ip": ["tcp:22-30"]}],`, nil},
+		{"a part of a network", "redundant-rule", `"grants": [{"src": ["tag:db"], "dst": ["10.1.0.0/24"], "ip": ["22"]}, {"src": ["tag:db"], "dst": ["10.1.0.0/16"], "ip": ["*"]}],`, []string{
+			"grants[0]: grants[0] admits nothing that other rules do not admit",
+		}},
+		{"more of a network", "redundant-rule", `"grants": [{"src": ["tag:db"], "dst": ["10.1.0.0/24"], "ip": ["*"]}, {"src": ["tag:db"], "dst": ["10.1.0.0/16"], "ip": ["22"]}],`, nil},
 		{"the same under a posture", "redundant-rule", `"postures": {"posture:mac": ["node:os == 'macos'"]}, "grants": [{"src": ["ada@example.com"], "dst": ["tag:db"], "ip": ["80"], "srcPosture": ["posture:mac"]}, {"src": ["ada@example.com"], "dst": ["tag:db"], "ip": ["80"]}],`, []string{
 			"grants[0]: grants[0] admits nothing that other rules do not admit",
 		}},
@@ -266,7 +272,7 @@ func TestRefusedPolicyHasNoFindings(t *testing.T) {
 func TestRedundantRulesGiveNothing(t *testing.T) {
 	src := rapid.SampledFrom([]string{"*", "tag:web", "tag:db", "group:dev", "group:none", "ada@example.com", "autogroup:member", "10.1.0.0/16", "100.64.0.1"})
 	dst := rapid.SampledFrom([]string{"*", "tag:web", "tag:db", "tag:router", "bob@example.com", "100.64.0.4", "10.1.0.0/24", "autogroup:self"})
-	ip := rapid.SampledFrom([]string{"*", "22", "tcp:20-25", "tcp:22", "udp:22-30", "icmp:*", "ip-in-ip:*"})
+	ip := rapid.SampledFrom([]string{"*", "22", "tcp:20-25", "tcp:22-30", "tcp:22", "udp:22-30", "icmp:*", "ip-in-ip:*"})
 	rapid.Check(t, func(t *rapid.T) {
 		var rules []string
 		for range rapid.IntRange(1, 6).Draw(t, "rules") {
