@@ -64,7 +64,7 @@ func (l *Lab) rows() []row {
 				f.Size = 64 << 10 // the path's MTU is found on the way
 			}
 			family := familyOf(f.Dst)
-			control := Flow{From: &l.Ams.Machine, Src: l.Ams.Addr(family), To: &l.Fra.Machine, Dst: l.Fra.Addr(family), Proto: Ping}
+			control := Flow{From: &l.Ams.Machine, Src: l.Ams.Addr(family), To: &f.To.Node.Machine, Dst: f.To.Node.Addr(family), Proto: Ping}
 			rows = append(rows, row{name: name, flow: f, control: control})
 		}
 	}
