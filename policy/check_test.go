@@ -22,7 +22,15 @@ func TestRefusals(t *testing.T) {
 		{"dst tag", acl(`"src": ["*"], "dst": ["tag:wbe:22"]`), `dst="tag:wbe": tag not found: "tag:wbe"`, "unknown-tag"},
 		{"src group", acl(`"src": ["group:devs"], "dst": ["*:*"]`), `src=group not found: "group:devs"`, "unknown-group"},
 		{"src host", acl(`"src": ["webhots"], "dst": ["*:*"]`), `src=unknown user or host: "webhots"`, "unknown-host"},
-		{"dst host", grant(`"src": ["*"], "dst": ["webhots"], "ip": ["*"]`), `dst="webhots": unknown user or host: "webhots"`, "unknown-host"},
+		{"dst host", grant(`"src": ["*"], "dst": ["webhots"], "ip": ["*"]`), `dst "webhots": unknown user or host: "webhots"`, "unknown-host"},
+		{"dst tag in a grant", grant(`"src": ["*"], "dst": ["tag:wbe"], "ip": ["*"]`), `dst "tag:wbe": tag not found: "tag:wbe"`, "unknown-tag"},
+		{"dst address with a port in a grant", grant(`"src": ["*"], "dst": ["10.1.0.6:3690"], "ip": ["*"]`), `dst "10.1.0.6:3690": host name must not contain colon (":") for "10.1.0.6:3690"`, "unknown-host"},
+		{"dst v6 address with a port in a grant", grant(`"src": ["*"], "dst": ["[fd7a:115c:a1e0::1]:22"], "ip": ["*"]`), `dst "[fd7a:115c:a1e0::1]:22": host name must not contain colon (":") for "[fd7a:115c:a1e0::1]:22"`, "unknown-host"},
+		{"dst user with a port in a grant", grant(`"src": ["*"], "dst": ["ada@example.com:22"], "ip": ["*"]`), `dst "ada@example.com:22": host name must not contain colon (":") for "ada@example.com:22"`, "unknown-host"},
+		{"dst autogroup with a port in a grant", grant(`"src": ["*"], "dst": ["autogroup:member:443"], "ip": ["*"]`), `dst "autogroup:member:443": host name must not contain colon (":") for "autogroup:member:443"`, "unknown-autogroup"},
+		{"one group by two names", `"acls": [{"action": "accept", "src": ["autogroup:members"], "dst": ["*:*"]}], "ssh": [{"action": "accept", "src": [" autogroup:member"], "dst": ["tag:web"], "users": ["root"]}]`, `cannot use both "autogroup:member" and "autogroup:members"`, "bad-selector"},
+		{"one group by two names, in dst", acl(`"src": ["autogroup:member"], "dst": ["autogroup:members:22"]`), `cannot use both "autogroup:member" and "autogroup:members"`, "bad-selector"},
+		{"host with an @", `"hosts": {"nas@home": "10.1.0.9"}`, `host names cannot include an @, please change the name for "nas@home"`, "bad-name"},
 		{"named port", acl(`"src": ["*"], "dst": ["tag:web:ssh"]`), `dst="tag:web:ssh": port range "ssh": invalid first integer`, "bad-ports"},
 		{"no port", acl(`"src": ["*"], "dst": ["tag:web"]`), `dst="tag:web": port range "web": invalid first integer`, "bad-ports"},
 		{"self without a port", acl(`"src": ["*"], "dst": ["autogroup:self"]`), `dst="autogroup:self": port range "self": invalid first integer`, "bad-ports"},
@@ -219,7 +227,7 @@ func TestMisplacedRules(t *testing.T) {
 			`this looks like a grant: move it to "grants", or give it "action" and dst with ports`, "",
 		},
 		{
-			"a port in a grant's dst", `"grants": [{"src": ["tag:web"], "dst": ["tag:db:5432"], "ip": ["*"]}]`, `dst="tag:db:5432": tag not found: "tag:db:5432"`,
+			"a port in a grant's dst", `"grants": [{"src": ["tag:web"], "dst": ["tag:db:5432"], "ip": ["*"]}]`, `dst "tag:db:5432": tag not found: "tag:db:5432"`,
 			`write "tag:db" here and "5432" into ip`, "",
 		},
 	}
@@ -465,5 +473,39 @@ func TestParseInventory(t *testing.T) {
 	}
 	if diff := cmp.Diff(smallTailnet(), inv); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestDomainUnknown checks that a domain is refused only where it is known that the tailnet has another.
+func TestDomainUnknown(t *testing.T) {
+	const text = `{"acls": [{"action": "accept", "src": ["user:*@example.org"], "dst": ["*:*"]}]}`
+	for _, tt := range []struct {
+		name  string
+		users []User
+		ok    bool
+	}{
+		{"no users", nil, true},
+		{"users without a login", []User{{ID: "0", Role: "admin"}}, true},
+		{"a login without a domain", []User{{ID: "1", LoginName: "ada", Role: "owner"}}, true},
+		{"the owner's domain", []User{{ID: "1", LoginName: "ada@example.org", Role: "owner"}}, true},
+		{"an invited user's domain", []User{{ID: "1", LoginName: "ada@example.com", Role: "owner"}, {ID: "2", LoginName: "bob@example.org"}}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if r := Check("", []byte(text), &Inventory{Devices: smallTailnet().Devices, Users: tt.users}, nil); r.Accepted != tt.ok {
+				t.Errorf("accepted %t, message %q, want %t", r.Accepted, r.Message, tt.ok)
+			}
+		})
+	}
+}
+
+func TestGrantableCapabilities(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"example.com/cap/a/b": true, "tailscale.com/cap/relay": true, "tailscale.com/cap/tailsql": true, "tailscale.com/cap/aperture": true,
+		"tailscale.com/relay": false, "tailscale.com/cap/drive-sharer": false, "tailscale.com/cap/ingress": false, "login.tailscale.com/cap/drive": false,
+	} {
+		r := Check("", []byte(`{"grants": [{"src": ["*"], "dst": ["*"], "app": {"`+name+`": [{}]}}]}`), nil, nil)
+		if r.Accepted != ok {
+			t.Errorf("%s: accepted %t, message %q", name, r.Accepted, r.Message)
+		}
 	}
 }

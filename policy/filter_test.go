@@ -168,6 +168,18 @@ func TestFilter(t *testing.T) {
 		{"and on no other", `"grants": [{"src": ["webhost"], "dst": ["office"], "via": ["tag:left"], "ip": ["*"]}]`, "r2", nil},
 		{"via opens nothing that is not routed", `"grants": [{"src": ["webhost"], "dst": ["tag:left", "10.9.0.0/16"], "via": ["tag:left"], "ip": ["*"]}]`, "r1", nil},
 		{"via drops capabilities", `"grants": [{"src": ["webhost"], "dst": ["office"], "via": ["tag:left"], "app": {"example.com/cap/a": [{}]}}]`, "r1", nil},
+		{
+			"and of a grant with both leaves the network", `"grants": [{"src": ["webhost"], "dst": ["office"], "via": ["tag:left", "tag:db"], "ip": ["tcp:22"], "app": {"example.com/cap/a": [{}]}}]`, "r1",
+			[]string{"0: 100.64.0.4 -> 10.1.0.0/16 22 [6]"},
+		},
+		{
+			"via keeps of its destinations those that the router carries", `"grants": [{"src": ["webhost"], "dst": ["172.16.0.0/24", "10.0.0.0/8", "printer"], "via": ["tag:left"], "ip": ["*"]}]`, "r1",
+			[]string{"0: 100.64.0.4 -> 10.0.0.0/8 *", "0: 100.64.0.4 -> 10.1.2.9 *"},
+		},
+		{
+			"via does not add to what the router's own addresses admit", `"grants": [{"src": ["webhost"], "dst": ["tag:left"], "ip": ["22"]}, {"src": ["webhost"], "dst": ["office"], "via": ["tag:left"], "ip": ["22"]}]`, "r1",
+			[]string{"0: 100.64.0.4 -> 100.64.0.6 22", "0: 100.64.0.4 -> fd7a:115c:a1e0::6 22", "0: 100.64.0.4 -> 10.1.0.0/16 22"},
+		},
 		{"an exit node forwards the internet", `"grants": [{"src": ["webhost"], "dst": ["8.8.8.0/24", "10.1.0.0/16"], "ip": ["53"]}]`, "exit", []string{"0: 100.64.0.4 -> 8.8.8.0/24 53"}},
 		{"and nobody else does", `"grants": [{"src": ["webhost"], "dst": ["autogroup:internet", "8.8.8.0/24"], "ip": ["53"]}]`, "r1", nil},
 		{
@@ -191,6 +203,21 @@ func TestFilter(t *testing.T) {
 			[]string{
 				`0: 100.64.0.5 fd7a:115c:a1e0::5 => 100.64.0.4/32 fd7a:115c:a1e0::4/128 {"tailscale.com/cap/drive-sharer":null}`,
 				`1: 100.64.0.5 fd7a:115c:a1e0::5 => 100.64.0.4/32 fd7a:115c:a1e0::4/128 {"tailscale.com/cap/relay-target":null}`,
+			},
+		},
+		{"nor an empty dst", `"grants": [{"src": ["*"], "dst": [], "ip": ["*"], "app": {"tailscale.com/cap/drive": [{}]}}]`, "db", nil},
+		{
+			"a companion comes from everybody whom a star means", `"grants": [{"src": ["tag:db"], "dst": ["*"], "app": {"tailscale.com/cap/drive": [{}]}}]`, "db",
+			[]string{
+				`0: 100.64.0.5 fd7a:115c:a1e0::5 => 100.64.0.5/32 fd7a:115c:a1e0::5/128 {"tailscale.com/cap/drive":[{}]}`,
+				"1: " + wild + ` => 100.64.0.5/32 fd7a:115c:a1e0::5/128 {"tailscale.com/cap/drive-sharer":null}`,
+			},
+		},
+		{
+			"companions of self", `"grants": [{"src": ["group:ada"], "dst": ["autogroup:self"], "app": {"tailscale.com/cap/drive": [{}]}}]`, "ada2",
+			[]string{
+				"0: " + ada + ` => 100.64.0.2/32 fd7a:115c:a1e0::2/128 {"tailscale.com/cap/drive":[{}]}`,
+				"1: " + ada + ` => 100.64.0.2/32 fd7a:115c:a1e0::2/128 {"tailscale.com/cap/drive-sharer":null}`,
 			},
 		},
 		{

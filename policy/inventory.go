@@ -240,8 +240,11 @@ func (x *index) knowsUser(login string) bool {
 
 // hasDomain reports whether domain is the tailnet's own, which the control plane calls associated with the tailnet. An
 // inventory does not name those, and users who were invited from elsewhere are in it too, so the domain of the owner's
-// login counts; where no owner is listed, that of any user.
+// login counts; where no owner is listed, that of any user. Where no login has a domain nothing is known, and any may be.
 func (x *index) hasDomain(domain string) bool {
+	if !slices.ContainsFunc(x.users, func(u *User) bool { return loginDomain(u.LoginName) != "" }) {
+		return true
+	}
 	owner := slices.ContainsFunc(x.users, func(u *User) bool { return u.isOwner() })
 	return slices.ContainsFunc(x.users, func(u *User) bool {
 		return (u.isOwner() || !owner) && loginDomain(u.LoginName) == domain

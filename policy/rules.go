@@ -52,7 +52,7 @@ func (v *validator) aclDst(s String, proto int, protoText string) (self bool) {
 		return false
 	}
 	sel := parseSelector(host)
-	v.dst(s, sel, func(name string) string { return name + ":" + portText })
+	v.dst(s, sel, fmt.Sprintf("dst=%q: ", host), func(name string) string { return name + ":" + portText })
 	if !hasPorts(proto) && (len(ports) != 1 || !ports[0].isAll()) {
 		v.portless(s, protoText, host+":*")
 	}
@@ -76,7 +76,9 @@ func (v *validator) grant(g *Grant) {
 			v.refuse("whole-internet", s.Node, fmt.Sprintf("dst %q: to allow all IP addresses, use \"*\" or \"autogroup:internet\"", s.Value), "every address")
 			continue
 		}
-		v.dst(s, sel, same)
+		if !v.colonInDst(s, sel) {
+			v.dst(s, sel, fmt.Sprintf("dst %q: ", s.Value), same)
+		}
 		self = self || sel.name == agSelf
 		internet = internet || sel.name == agInternet
 	}
@@ -154,10 +156,11 @@ func (v *validator) capability(s String) {
 	}
 }
 
-// grantableCapability lists the capabilities of the tailscale.com domain that a policy may grant.
+// grantableCapability lists the capabilities of the tailscale.com domain that a policy may grant: those that Tailscale
+// documents for its own applications.
 func grantableCapability(name string) bool {
 	switch strings.TrimPrefix(name, "tailscale.com/cap/") {
-	case "drive", "relay", "webui", "kubernetes", "golink", "secrets", "tsidp":
+	case "aperture", "drive", "golink", "kubernetes", "relay", "secrets", "tailsql", "tsidp", "webui":
 		return true
 	}
 	return false
@@ -199,13 +202,14 @@ func (v *validator) src(s String) {
 	v.selector(s, sel, "src=", same)
 }
 
-// dst checks a destination without its ports; put adds them again to a mended name.
-func (v *validator) dst(s String, sel selector, put func(string) string) {
+// dst checks a destination without its ports; put adds them again to a mended name. prefix begins the message: the
+// control plane has one for acls and one for grants.
+func (v *validator) dst(s String, sel selector, prefix string, put func(string) string) {
 	if sel.name == agDangerAll {
 		v.refuse("bad-selector", s.Node, "cannot use autogroup:danger-all as a dst", "only as src")
 		return
 	}
-	v.selector(s, sel, fmt.Sprintf("dst=%q: ", sel.text), put)
+	v.selector(s, sel, prefix, put)
 }
 
 // selector reports a name that is not defined. prefix begins the message, as the control plane words it.
@@ -232,6 +236,33 @@ func (v *validator) selector(s String, sel selector, prefix string, put func(str
 		v.suggest(d, sel.name, v.hostNames, s, put)
 		v.portInGrant(d, s, sel)
 	}
+}
+
+// colonInDst refuses a grant's destination that has a colon and is nothing that may have one. The control plane takes it
+// for a host's name; as a rule it is a name with the ports of an acl.
+func (v *validator) colonInDst(s String, sel selector) bool {
+	switch sel.kind {
+	case selUser:
+	case selHost, selAutogroup:
+		if v.known(sel.text) {
+			return false
+		}
+	default:
+		return false
+	}
+	if !strings.Contains(s.Value, ":") {
+		return false
+	}
+	code, label := "unknown-host", "neither in hosts nor an address"
+	if sel.kind == selAutogroup {
+		code, label = "unknown-autogroup", "no such autogroup"
+	}
+	d := v.refuse(code, s.Node, fmt.Sprintf("dst %q: host name must not contain colon (\":\") for %q", s.Value, s.Value), label)
+	if sel.kind == selAutogroup {
+		v.suggest(d, sel.name, namesOnly(autogroups()), s, same)
+	}
+	v.portInGrant(d, s, sel)
+	return true
 }
 
 // portInGrant explains a destination that would be right in an acl.
@@ -274,11 +305,7 @@ func foreignDomain(domain string) string {
 // selfSources checks the sources of a rule whose dst is autogroup:self: users, and "*" in acls alone.
 func (v *validator) selfSources(src Strings, wildcard bool) {
 	for _, s := range src.Items {
-		switch sel := parseSelector(s.Value); {
-		case sel.kind == selUser, sel.kind == selGroup, sel.kind == selDomain:
-		case sel.kind == selAny && wildcard:
-		case sel.kind == selAutogroup && sel.name != agTagged && sel.name != agDangerAll && sel.name != agShared:
-		default:
+		if sel := parseSelector(s.Value); !ownsDevices(sel, wildcard) {
 			d := v.refuse("bad-self", s.Node, "autogroup:self can only be used with users, groups, or supported autogroups", "has no devices of its own")
 			if sel.kind == selAny {
 				d.Label = `"*" is not a user`
@@ -287,4 +314,17 @@ func (v *validator) selfSources(src Strings, wildcard bool) {
 			return
 		}
 	}
+}
+
+// ownsDevices reports whether a selector stands for users, who have devices of their own; "*" does where wildcard.
+func ownsDevices(sel selector, wildcard bool) bool {
+	switch sel.kind {
+	case selUser, selGroup, selDomain:
+		return true
+	case selAny:
+		return wildcard
+	case selAutogroup:
+		return sel.name != agTagged && sel.name != agDangerAll && sel.name != agShared
+	}
+	return false
 }

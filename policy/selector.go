@@ -96,10 +96,16 @@ func parseSelector(text string) selector {
 	return s
 }
 
-// parseAddrs reads an address, a CIDR or a range. Brackets are taken around an IPv6 address.
+// parseAddrs reads an address, a CIDR or a range. Brackets are taken around an IPv6 address; with a port behind them it
+// is none.
 func parseAddrs(text string) (netipx.IPRange, selectorKind, bool) {
-	text = strings.TrimPrefix(text, "[")
-	text = strings.Replace(text, "]", "", 1)
+	if inner, ok := strings.CutPrefix(text, "["); ok {
+		addr, rest, _ := strings.Cut(inner, "]")
+		if rest != "" && rest[0] != '/' {
+			return netipx.IPRange{}, 0, false
+		}
+		text = addr + rest
+	}
 	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
 		return netipx.IPRangeFrom(a, a), selAddr, true
 	}

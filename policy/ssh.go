@@ -192,16 +192,17 @@ func (v *validator) sshDst(s String, rule *SSH) (self bool) {
 			v.noPort(v.unknownTag(s, fmt.Sprintf("[ssh] tag not found: %q", sel.name), sel.name, same), s)
 		}
 		return false
-	case sel.kind == selUser && len(rule.Src.Items) > 0 && !slices.ContainsFunc(rule.Src.Items, func(src String) bool {
-		return trimmed(src).Value != s.Value
-	}):
+	case sel.kind == selUser:
+		if slices.ContainsFunc(rule.Src.Items, func(src String) bool { return trimmed(src).Value != s.Value }) {
+			d := v.refuse("bad-ssh-end", s.Node, "users in dst are only allowed from the same user", "a user's devices take sessions from that user alone")
+			if !slices.ContainsFunc(rule.Src.Items, func(src String) bool { return !ownsDevices(parseSelector(trimmed(src).Value), false) }) {
+				d.Help = []diag.Help{{Message: "the devices of whoever connects are autogroup:self", Edits: []diag.Edit{replace(s, agSelf)}}}
+			}
+		}
 		return false
 	}
 	d := v.refuse("bad-ssh-end", s.Node, fmt.Sprintf("invalid dst %q", s.Value), "want a tag or autogroup:self")
 	switch sel.kind {
-	case selUser:
-		d.Label = "a user's devices take sessions from that user alone"
-		d.Help = []diag.Help{{Message: "the devices of whoever connects are autogroup:self", Edits: []diag.Edit{replace(s, agSelf)}}}
 	case selHost, selAddr, selCIDR:
 		d.Notes = []string{"an address may become somebody else's; give the device a tag and name that"}
 	}

@@ -11,9 +11,19 @@ import (
 // else is wrong with an entry fails as a test.
 func (v *validator) sshTests() {
 	for i := range v.p.SSHTests {
-		for _, dst := range v.p.SSHTests[i].Dst.Items {
+		t := &v.p.SSHTests[i]
+		v.sshTestSrc(trimmed(t.Src))
+		for _, dst := range t.Dst.Items {
 			v.sshTestDst(trimmed(dst))
 		}
+	}
+}
+
+// sshTestSrc refuses sources that are no one identity. A session starts at one, so an autogroup is none either.
+func (v *validator) sshTestSrc(s String) {
+	if sel := parseSelector(s.Value); sel.kind == selAny || sel.kind == selAutogroup {
+		d := v.refuse("bad-selector", s.Node, fmt.Sprintf("SSH tests src contains disallowed element %q", s.Value), "nobody in particular")
+		d.Help = []diag.Help{{Message: "name one of its users"}}
 	}
 }
 

@@ -92,7 +92,6 @@ func TestSSHTests(t *testing.T) {
 		{"no src", `{"dst": ["tag:web"], "deny": ["root"]}`, []string{"@  invalid fail"}},
 		{"unknown src", `{"src": "tag:wbe", "dst": ["tag:web"], "deny": ["root"]}`, []string{"@  invalid fail"}},
 		{"unknown user", `{"src": "bbo@example.com", "dst": ["tag:web"], "deny": ["root"]}`, []string{"@  invalid fail"}},
-		{"everybody", `{"src": "*", "dst": ["tag:web"], "deny": ["root"]}`, []string{"@  invalid fail"}},
 		{
 			"unknown dst", `{"src": "bob@example.com", "dst": ["webhots", "group:dve", "tag:web"], "deny": ["mallory"]}`,
 			[]string{"mallory@webhots drop invalid fail", "mallory@group:dve drop invalid fail", "mallory@tag:web drop drop pass"},
@@ -133,6 +132,8 @@ func TestSSHTestRefusals(t *testing.T) {
 		{"host that is a network", `"sshTests": [{"src": "bob@example.com", "dst": ["office"], "deny": ["root"]}]`, `SSH tests dst contains disallowed element "office"`, "bad-ssh-test-dst"},
 		{"internet", `"sshTests": [{"src": "bob@example.com", "dst": ["autogroup:internet"], "deny": ["root"]}]`, `SSH tests dst contains disallowed element "autogroup:internet"`, "bad-ssh-test-dst"},
 		{"everything", `"sshTests": [{"src": "bob@example.com", "dst": ["*"], "deny": ["root"]}]`, `SSH tests dst contains disallowed element "*"`, "bad-ssh-test-dst"},
+		{"everybody as src", `"sshTests": [{"src": "*", "dst": ["tag:web"], "deny": ["root"]}]`, `SSH tests src contains disallowed element "*"`, "bad-selector"},
+		{"autogroup as src", `"sshTests": [{"src": "autogroup:admin", "dst": ["tag:web"], "check": ["root"]}]`, `SSH tests src contains disallowed element "autogroup:admin"`, "bad-selector"},
 		{"unknown tag", `"sshTests": [{"src": "bob@example.com", "dst": ["tag:wbe"], "deny": ["root"]}]`, `SSH tests dst contains unknown tag "tag:wbe"`, "unknown-tag"},
 		{"tag with a port", `"sshTests": [{"src": "bob@example.com", "dst": ["tag:web:22"], "deny": ["root"]}]`, `SSH tests dst contains unknown tag "tag:web:22"`, "unknown-tag"},
 		{"before any test runs", `"sshTests": [{"dst": ["tag:web"]}, {"src": "bob@example.com", "dst": ["tag:wbe"], "deny": ["root"]}],

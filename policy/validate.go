@@ -80,6 +80,7 @@ func (v *validator) run() {
 	v.ssh()
 	v.nodeAttrs()
 	v.sshTests()
+	v.oneSpelling()
 }
 
 // refuse reports an error at n that makes the control plane refuse the policy with 400 and message.
@@ -185,6 +186,50 @@ func (v *validator) suggest(d *diag.Diagnostic, name string, known func() defini
 
 func same(s string) string { return s }
 
+// oneSpelling refuses a policy that calls the members both autogroup:member and by the older name, which the policy file's
+// reference rules out. How the control plane words it is not recorded.
+func (v *validator) oneSpelling() {
+	lists := []Strings{v.p.AutoApprovers.ExitNode}
+	for _, a := range v.p.ACLs {
+		lists = append(lists, a.Src, mapStrings(a.Dst, func(s String) String {
+			if host, _, err := splitHostPort(s.Value); err == nil {
+				s.Value = host
+			}
+			return s
+		}))
+	}
+	for _, g := range v.p.Grants {
+		lists = append(lists, g.Src, g.Dst)
+	}
+	for _, s := range v.p.SSH {
+		lists = append(lists, mapStrings(s.Src, trimmed))
+	}
+	for _, n := range v.p.NodeAttrs {
+		lists = append(lists, n.Target)
+	}
+	for _, t := range v.p.TagOwners {
+		lists = append(lists, t.Owners)
+	}
+	for _, a := range slices.Concat(v.p.AutoApprovers.Routes, v.p.AutoApprovers.Services) {
+		lists = append(lists, a.Who)
+	}
+	var first String
+	for _, list := range lists {
+		for _, s := range list.Items {
+			switch {
+			case s.Value != agMember && s.Value != agMembers:
+			case first.Value == "":
+				first = s
+			case first.Value != s.Value:
+				d := v.refuse("bad-selector", s.Node, fmt.Sprintf("cannot use both %q and %q", agMember, agMembers), "the same group by another name")
+				d.Related = []diag.Related{{Message: fmt.Sprintf("called %q here", first.Value), Range: first.Range}}
+				d.Help = []diag.Help{{Message: fmt.Sprintf("write %q everywhere; %q is its older name", agMember, agMembers)}}
+				return
+			}
+		}
+	}
+}
+
 // checkGroups finds groups in groups. Of several the control plane names the last.
 func (v *validator) checkGroups() {
 	var nested []func()
@@ -213,7 +258,7 @@ func (v *validator) checkGroups() {
 func (v *validator) checkHosts() {
 	for _, h := range v.p.Hosts {
 		if strings.Contains(h.Name.Value, "@") {
-			v.refuse("bad-name", h.Name.Node, fmt.Sprintf("hosts[%q]: host names cannot contain '@'", h.Name.Value), "no host name")
+			v.refuse("bad-name", h.Name.Node, fmt.Sprintf("host names cannot include an @, please change the name for %q", h.Name.Value), "no host name")
 		}
 		if _, kind, ok := parseAddrs(h.Value.Value); !ok || kind == selRange {
 			v.refuse("bad-address", h.Value.Node, fmt.Sprintf("hosts[%q]: %q: invalid address", h.Name.Value, h.Value.Value), "want an address or a CIDR")

@@ -175,7 +175,7 @@ func rulePages() []page {
 		},
 		{
 			code: "bad-selector", title: "a selector that cannot stand on that side",
-			trigger: "autogroup:self or autogroup:internet is used as src, autogroup:danger-all as dst, and so on.",
+			trigger: "autogroup:self or autogroup:internet is used as src, autogroup:danger-all as dst, an autogroup as src of sshTests, and so on.",
 			why:     "The control plane refuses the policy.",
 			fix:     "Move the selector to the other side, or name who is meant.",
 		},
