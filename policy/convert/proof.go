@@ -45,7 +45,8 @@ func Prove(before, after *policy.Report, inv *policy.Inventory, mixed bool) Proo
 		}
 		p.Same++
 	}
-	if !slices.Equal(admissions(before.Compiled), admissions(after.Compiled)) {
+	numbers := map[string]int{}
+	if !slices.Equal(admissions(before.Compiled, numbers), admissions(after.Compiled, numbers)) {
 		p.Differs = append(p.Differs, "what the inventory leaves open")
 	}
 	if before.Accepted != after.Accepted || before.Message != after.Message {
@@ -66,7 +67,7 @@ func Prove(before, after *policy.Report, inv *policy.Inventory, mixed bool) Proo
 			p.Differs = append(p.Differs, "the filter that a device "+d+" would get")
 		}
 	}
-	if !slices.Equal(admissions(a.Compiled), admissions(b.Compiled)) {
+	if !slices.Equal(admissions(a.Compiled, numbers), admissions(b.Compiled, numbers)) {
 		p.Differs = append(p.Differs, "what made-up devices would be admitted to")
 	}
 	return p
@@ -74,49 +75,69 @@ func Prove(before, after *policy.Report, inv *policy.Inventory, mixed bool) Proo
 
 // sameFilter compares the filters of one device: rule by rule, and whether they are in the same order.
 func sameFilter(a, b *policy.Compiled, device string) (same, order bool) {
-	x, y := ruleTexts(a, device), ruleTexts(b, device)
-	if slices.Equal(x, y) {
+	x, errA := a.Filter(device)
+	y, errB := b.Filter(device)
+	if errA != nil || errB != nil {
+		return false, false
+	}
+	if slices.EqualFunc(x, y, sameRule) {
 		return true, true
 	}
-	slices.Sort(x)
-	slices.Sort(y)
-	return slices.Equal(x, y), false
+	s, t := ruleTexts(x), ruleTexts(y)
+	slices.Sort(s)
+	slices.Sort(t)
+	return slices.Equal(s, t), false
 }
 
-// ruleTexts writes each rule of a device as text, its destinations sorted.
-func ruleTexts(c *policy.Compiled, device string) []string {
-	rules, err := c.Filter(device)
-	if err != nil {
-		return []string{err.Error()}
-	}
+func sameRule(a, b policy.FilterRule) bool {
+	return slices.Equal(a.IPProto, b.IPProto) && slices.Equal(a.SrcIPs, b.SrcIPs) &&
+		slices.Equal(sortedPorts(a.DstPorts), sortedPorts(b.DstPorts)) &&
+		(a.CapGrant == nil && b.CapGrant == nil || asJSON(a.CapGrant) == asJSON(b.CapGrant))
+}
+
+func sortedPorts(ports []policy.NetPortRange) []policy.NetPortRange {
+	return slices.SortedFunc(slices.Values(ports), func(a, b policy.NetPortRange) int {
+		return cmp.Or(strings.Compare(a.IP, b.IP), cmp.Compare(a.Ports.First, b.Ports.First), cmp.Compare(a.Ports.Last, b.Ports.Last))
+	})
+}
+
+// ruleTexts writes each rule as text, its destinations sorted.
+func ruleTexts(rules []policy.FilterRule) []string {
 	out := make([]string, len(rules))
 	for i, r := range rules {
-		r.DstPorts = slices.Clone(r.DstPorts)
-		slices.SortFunc(r.DstPorts, func(a, b policy.NetPortRange) int {
-			return cmp.Or(strings.Compare(a.IP, b.IP), cmp.Compare(a.Ports.First, b.Ports.First), cmp.Compare(a.Ports.Last, b.Ports.Last))
-		})
+		r.DstPorts = sortedPorts(r.DstPorts)
 		out[i] = asJSON(r)
 	}
 	return out
 }
 
 // admissions writes what each device admits, sources that depend on something unknown among it, whatever entries it comes
-// from.
-func admissions(c *policy.Compiled) []string {
+// from. Equal sources have one number in numbers, which what is compared must share.
+func admissions(c *policy.Compiled, numbers map[string]int) []string {
 	a := c.Access()
+	seen := map[*policy.Sources]int{}
+	number := func(s *policy.Sources) int {
+		n, ok := seen[s]
+		if !ok {
+			text := asJSON(s)
+			if n, ok = numbers[text]; !ok {
+				n = len(numbers)
+				numbers[text] = n
+			}
+			seen[s] = n
+		}
+		return n
+	}
 	ports := map[string][]string{}
 	add := func(device string, adm policy.Admission) {
 		if adm.Needs == "" {
 			adm.Dst = "" // how the destination is spelled means nothing where it is known what it is
 		}
-		key := device + " " + asJSON(struct {
-			S            *policy.Sources
-			Dst, Needs   string
-			IPs          []string
-			Proto        []int
-			Caps         any
-			Self, All, O bool
-		}{adm.Sources, adm.Dst, adm.Needs, adm.IPs, adm.Proto, adm.Caps, adm.Self, adm.All, adm.Own})
+		key := fmt.Sprintf("%s %d %q %q %v %v %t %t %t", device, number(adm.Sources),
+			adm.Dst, adm.Needs, adm.IPs, adm.Proto, adm.Self, adm.All, adm.Own)
+		if adm.Caps != nil {
+			key += " " + asJSON(adm.Caps)
+		}
 		for _, p := range adm.Ports {
 			ports[key] = append(ports[key], fmt.Sprint(p))
 		}
