@@ -54,7 +54,8 @@ func wideAccess(l *linter) {
 		if what == "" {
 			continue
 		}
-		d := l.say("wide-access", e.Node, fmt.Sprintf("%s admits %q to %s of %q", e.Path, e.src[i], what, where), "wider than its destination bears")
+		d := l.say("wide-access", e.Node, fmt.Sprintf("%s admits %q to %s of %q", e.Path, e.src[i], what, where),
+			"wider than its destination bears")
 		switch e.src[i] {
 		case "*":
 			d.Notes = []string{`as a source "*" is every device of the tailnet, those shared into it, and all that subnet routers carry`}
@@ -127,7 +128,8 @@ func meshes(l *linter) {
 			d := l.say("mesh-without-ip-in-ip", e.Node, fmt.Sprintf("devices with %q reach each other on every port, but not by ip-in-ip", tag),
 				"names no protocol: tcp, udp and icmp only")
 			d.Related = []diag.Related{{Message: why, Range: at.Range}}
-			d.Notes = []string{"ip-in-ip is IP protocol 4, which carries the overlay of some Kubernetes networks; a rule that names no protocol never matches it"}
+			d.Notes = []string{"ip-in-ip is IP protocol 4, which carries the overlay of some Kubernetes networks; " +
+				"a rule that names no protocol never matches it"}
 			help := `if the devices carry such an overlay, add an acl with "proto": "ip-in-ip" and "dst": ["` + tag + `:*"]`
 			if strings.HasPrefix(e.Path, "grants") {
 				help = `if the devices carry such an overlay, add "ip-in-ip:*" to ip`

@@ -64,7 +64,10 @@ type admitted struct {
 }
 
 func newCover(a *policy.Access) *cover {
-	c := &cover{lands: map[string]bool{}, open: map[string]bool{}, nodes: map[string]policy.Node{}, sets: map[*policy.Sources][2]*netipx.IPSet{}, less: map[[2]*netipx.IPSet]*netipx.IPSet{}}
+	c := &cover{
+		lands: map[string]bool{}, open: map[string]bool{}, nodes: map[string]policy.Node{},
+		sets: map[*policy.Sources][2]*netipx.IPSet{}, less: map[[2]*netipx.IPSet]*netipx.IPSet{},
+	}
 	for _, adm := range a.Unplaced() {
 		c.open[adm.Rule.Path] = true
 	}

@@ -77,7 +77,8 @@ func Lint(file string, report *policy.Report, inv *policy.Inventory) diag.List {
 		}
 	}
 	slices.SortStableFunc(l.found, func(a, b diag.Diagnostic) int {
-		return cmp.Or(cmp.Compare(a.Range.Start.Offset, b.Range.Start.Offset), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Message, b.Message))
+		return cmp.Or(cmp.Compare(a.Range.Start.Offset, b.Range.Start.Offset), cmp.Compare(a.Code, b.Code),
+			cmp.Compare(a.Message, b.Message))
 	})
 	return l.found
 }

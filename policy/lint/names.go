@@ -166,7 +166,8 @@ func deprecatedSpellings(l *linter) {
 				}
 			}
 		}
-		if fields != nil || section == "tagOwners" || section == "autoApprovers" || section == "ssh" || section == "nodeAttrs" || section == "grants" {
+		switch section {
+		case "acls", "tests", "tagOwners", "autoApprovers", "ssh", "nodeAttrs", "grants":
 			walk(&m.Value, section, 0)
 		}
 	}

@@ -15,8 +15,11 @@ func noTests(l *linter) {
 		return
 	}
 	n := l.entries[0].Node
-	d := l.say("no-tests", policy.Node{Path: n.Path, Range: n.Range}, "the policy has rules and no tests", "nothing says what it is for")
-	d.Help = []diag.Help{{Message: `add a section such as "tests": [{"src": "group:eng", "accept": ["tag:web:443"], "deny": ["tag:db:5432"]}]`}}
+	d := l.say("no-tests", policy.Node{Path: n.Path, Range: n.Range}, "the policy has rules and no tests",
+		"nothing says what it is for")
+	d.Help = []diag.Help{{
+		Message: `add a section such as "tests": [{"src": "group:eng", "accept": ["tag:web:443"], "deny": ["tag:db:5432"]}]`,
+	}}
 }
 
 // idleTests finds tests that cannot fail: lines whose result is the same when everything is admitted and when nothing is,
@@ -35,7 +38,8 @@ func idleTests(l *linter) {
 		}
 		if t.Verdict == policy.Pass && nothing.Tests[i].Verdict == policy.Pass && everything.Tests[i].Verdict == policy.Pass {
 			idle[t.Path] = true
-			l.say("test-proves-nothing", n, fmt.Sprintf("no rule could make this test of %q to %q fail", t.Src, t.Dst), "passes whatever the rules say")
+			l.say("test-proves-nothing", n, fmt.Sprintf("no rule could make this test of %q to %q fail", t.Src, t.Dst),
+				"passes whatever the rules say")
 			continue
 		}
 		key := l.line(t)
@@ -117,7 +121,7 @@ func untestedRules(l *linter) {
 			missed = missed || l.judged.Requirements[i].Verdict == policy.Pass && r.Verdict != policy.Pass
 		}
 		if !missed {
-			l.say("untested-rule", e.Node, fmt.Sprintf("no test would miss %s", e.Path), "could be deleted by mistake, and every test would pass")
+			l.say("untested-rule", e.Node, "no test would miss "+e.Path, "could be deleted by mistake, and every test would pass")
 		}
 	}
 }
