@@ -19,9 +19,15 @@
 //   - A key given twice is refused; a JSON reader would keep one and drop the other without a word.
 //   - A top-level section that the engine does not know is a warning, not a refusal: the service gains sections faster
 //     than this package. Unknown keys inside a section are refused.
-//   - An undefined group, host or autogroup in a rule is refused.
+//   - An undefined group, host or autogroup in a rule is refused, as the documentation of grants says; the words are ours
+//     where nobody has quoted the service's.
+//   - A group as src of an entry of sshTests is each of its members, as documented. Users report that the service fails
+//     such entries (https://github.com/tailscale/tailscale/issues/11790): a member by name is sure to work in both.
 //   - A test whose src or dst stands for several devices passes only where all of them agree.
-//   - autogroup:internet and public addresses reach the devices that are approved as exit nodes.
+//   - autogroup:internet and public addresses reach the devices that are approved as exit nodes. No recording has such a
+//     device together with such a rule: that the ranges are there is sure, how they are cut is not.
+//   - A grant with via and dst "*" opens everything behind the named routers.
+//   - Attributes leave addresses as the inventory has them: disable-ipv4 takes none away.
 //
 // Three answers are kept apart: Pass, Fail, and Undecided where the inventory lacks what would be needed to tell, such
 // as the members of a group synced from an identity provider or an attribute that a posture asks for.
