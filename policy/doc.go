@@ -25,7 +25,7 @@
 //     such entries (https://github.com/tailscale/tailscale/issues/11790): a member by name is sure to work in both.
 //   - A test whose src or dst stands for several devices passes only where all of them agree.
 //   - autogroup:internet and public addresses reach the devices that are approved as exit nodes. No recording has such a
-//     device together with such a rule: that the ranges are there is sure, how they are cut is not.
+//     device together with such a rule; a node forwards only what its filter admits, so the ranges have to be there.
 //   - A grant with via and dst "*" opens everything behind the named routers.
 //   - Attributes leave addresses as the inventory has them: disable-ipv4 takes none away.
 //
