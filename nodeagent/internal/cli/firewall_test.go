@@ -4,12 +4,16 @@ package cli
 
 import (
 	"context"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/nstest"
@@ -182,4 +186,284 @@ func TestRepairIPTables(t *testing.T) {
 			}
 		}
 	})
+}
+
+// stepwise makes each change of the firewall by itself, and looks in between.
+type stepwise struct {
+	kernel.Interface
+	look  func(after string)
+	steps int
+}
+
+func (k *stepwise) Apply(ctx context.Context, c desired.Changes) error {
+	var steps []desired.Changes
+	steps = append(steps, desired.Changes{AddRules: c.AddRules})
+	for i, change := range c.Firewall {
+		if change.Backend == desired.NFTables && i > 0 && c.Firewall[i-1].Backend == desired.NFTables {
+			last := &steps[len(steps)-1] // one transaction
+			last.Firewall = append(last.Firewall, change)
+			continue
+		}
+		steps = append(steps, desired.Changes{Firewall: []desired.FirewallChange{change}})
+	}
+	steps = append(steps, desired.Changes{DelRules: c.DelRules})
+	for _, step := range steps {
+		if step.Empty() {
+			continue
+		}
+		if err := k.Interface.Apply(ctx, step); err != nil {
+			return err
+		}
+		k.steps++
+		k.look(strings.Join(step.Lines(), "; "))
+	}
+	return nil
+}
+
+// From one backend to the next, and from one document to the next within iptables, every connection that a pod begins in
+// between reaches the peer, whatever step the change has come to.
+func TestNoGapBetweenFirewalls(t *testing.T) {
+	node := nstest.NewNode(t)
+	closeTunnel(node)
+	nftables, nft, legacy := backend{name: desired.NFTables}, backend{name: desired.IPTablesNFT}, backend{name: desired.IPTablesLegacy}
+	a := nftables.agent(t, nftables.document(""))
+	a.want(exitYes, "apply")
+	ways := &stepwise{Interface: a.kernel}
+	sets := a.kernel
+	ways.look = func(after string) {
+		for _, address := range []string{nstest.Peer, nstest.Peer6} {
+			if !node.PodReaches(address) {
+				t.Errorf("the pod does not reach %s after %s", address, after)
+			}
+		}
+	}
+	a.kernel = ways
+	for _, step := range []struct {
+		name     string
+		prepare  func()
+		document string
+		firewall string
+	}{
+		{"to iptables", func() {}, nft.document(""), "iptables-nft"},
+		{"a location", func() {}, nft.document(`"local_cidrs": ["10.7.0.0/16"], `), "iptables-nft"},
+		{"another location", func() {}, nft.document(`"local_cidrs": ["10.8.0.0/16"], "routing": {"fail_closed": true}, `), "iptables-nft"},
+		{"another mark", func() {}, nft.document(`"routing": {"mark": "0x10"}, `), "iptables-nft"},
+		{"more pods", func() {}, strings.Replace(nft.document(""), `"10.244.1.0/24"`, `"10.244.1.0/24", "10.244.0.0/24"`, 1), "iptables-nft"},
+		{"no sets", func() { ways.Interface = withoutSets{sets} }, nft.document(""), "iptables-nft"},
+		{"another peer", func() {}, strings.Replace(nft.document(""), `"peers": [`, `"peers": [{"name": "a", "addresses": ["100.64.0.5"]}, `, 1), "iptables-nft"},
+		{"sets again", func() { ways.Interface = sets }, nft.document(""), "iptables-nft"},
+		{"kubelet uses legacy", func() { legacy.kubelet(node) }, legacy.document(""), "iptables-legacy"},
+		{"kubelet uses nft", func() {
+			node.Run("iptables-legacy -w -t mangle -X KUBE-IPTABLES-HINT\nip6tables-legacy -w -t mangle -X KUBE-IPTABLES-HINT")
+			nft.kubelet(node)
+		}, nft.document(""), "iptables-nft"},
+		{"back to nftables", func() {}, nftables.document(""), "nftables"},
+	} {
+		step.prepare()
+		a.write(step.document)
+		before := ways.steps
+		if stdout, stderr, code := a.run("apply"); code != exitYes && step.name != "another peer" {
+			t.Fatalf("%s: exit code %d\n%s%s", step.name, code, stdout, stderr)
+		}
+		if ways.steps == before {
+			t.Errorf("%s changed nothing", step.name)
+		}
+		if got, _, _ := a.run("status"); !strings.Contains(got, "firewall "+step.firewall+" ") || strings.Contains(got, "PENDING") {
+			t.Errorf("%s: %s", step.name, got)
+		}
+		dump := node.Dump()
+		for name, mark := range map[string]string{
+			"nftables": "table inet tailmesh", "iptables-nft": "--match-set tailmesh-nft-peers4", "iptables-legacy": "--match-set tailmesh-legacy-peers4",
+		} {
+			if there := strings.Contains(dump, mark); there != (name == step.firewall) && ways.Interface == sets {
+				t.Errorf("%s: %s is there: %v\n%s", step.name, name, there, dump)
+			}
+		}
+	}
+	a.kernel = sets
+	a.want(exitYes, "cleanup")
+	if dump := node.Dump(); strings.Contains(strings.ToLower(dump), "tailmesh") {
+		t.Errorf("cleanup left something:\n%s", dump)
+	}
+}
+
+// cleanup takes away whatever there is, in every backend, with no document to say which.
+func TestCleanupOfEveryFirewall(t *testing.T) {
+	node := nstest.NewNode(t)
+	nft, legacy := backend{name: desired.IPTablesNFT}, backend{name: desired.IPTablesLegacy}
+	nft.kubelet(node)
+	legacy.kubelet(node)
+	before := node.Dump()
+	k := kernel.NewLinux()
+	for _, b := range []backend{{name: desired.NFTables}, nft, legacy} {
+		facts, err := k.Facts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, err := config.Parse([]byte(b.document("")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		facts.IPTables = b.name
+		state, err := desired.Build(doc, facts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changes := desired.Diff(desired.Facts{}, state) // beside what is there
+		changes.AddRules = nil
+		if err := k.Apply(t.Context(), changes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	newAgent(t, "").want(exitYes, "cleanup")
+	if diff := cmp.Diff(before, node.Dump()); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+}
+
+// children is what the processes that this one has started and seen end have cost: none ends without page faults.
+func children(t *testing.T) int64 {
+	t.Helper()
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &usage); err != nil {
+		t.Fatal(err)
+	}
+	return usage.Minflt
+}
+
+// With nftables no process is started, whatever is done. With iptables none is where nothing has changed, for as long as
+// the agent has read the rules once.
+func TestProcesses(t *testing.T) {
+	overBackends(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		node.Crowd()
+		a := b.agent(t, b.document(""))
+		for _, tt := range []struct {
+			command string
+			code    int
+			may     bool // start processes with iptables
+		}{
+			{"plan", exitNo, false}, {"apply", exitYes, true}, {"plan", exitYes, false},
+			{"status", exitYes, false}, {"apply", exitYes, false}, {"plan", exitYes, false}, {"cleanup", exitYes, true}, {"plan", exitNo, false},
+		} {
+			before := children(t)
+			a.want(tt.code, tt.command)
+			started := children(t) != before
+			if started && (b.name == desired.NFTables || !tt.may) {
+				t.Errorf("%s started a process", tt.command)
+			}
+			if tt.command == "apply" && tt.may && !started && b.name != desired.NFTables {
+				t.Error("the first apply started no process: this test proves nothing")
+			}
+			node.PodReaches(nstest.Peer) // what rules have counted is no change
+		}
+	})
+}
+
+// The agent hears of, or sees, changes to iptables while it runs, and of a kubelet that comes later and uses the other
+// variant. Where the kernel gives no notice, any other one makes it look.
+func TestRunIPTables(t *testing.T) {
+	iptablesOnly(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		closeTunnel(node)
+		a := b.agent(t, b.document(""))
+		s := startService(t, node, a)
+		s.status("ok: 2 of 2")
+		nudge := func() {
+			if b.name == desired.IPTablesLegacy {
+				node.Run("ip link add nudge type bridge\nip link del nudge")
+			}
+		}
+		quiet := children(t)
+		passes := s.passes()
+		node.InPod(func() {}) // no process of the test's own
+		if err := (kernel.Linux{}).Apply(t.Context(), desired.Changes{AddRules: []desired.Rule{strange()}, DelRules: []desired.Rule{strange()}}); err != nil {
+			t.Fatal(err)
+		}
+		s.expect("a look", func() bool { return s.passes() > passes })
+		if children(t) != quiet {
+			t.Error("a look at a node on which nothing of the agent's had changed started a process")
+		}
+		whole := saved(node.Dump())
+		for _, damage := range []string{"IPT -t nat -F TAILMESH-POSTROUTING", "IPT -t mangle -D PREROUTING 1", "IPT -t nat -F"} {
+			node.Run(strings.ReplaceAll(damage, "IPT", string(b.name)+" -w"))
+			nudge()
+			s.expect("the repair of "+damage, func() bool { return saved(node.Dump()) == whole })
+		}
+		other := backend{name: desired.IPTablesNFT}
+		if b.name == desired.IPTablesNFT {
+			other.name = desired.IPTablesLegacy
+			node.Run("iptables-nft -t mangle -X KUBE-IPTABLES-HINT\nip6tables-nft -t mangle -X KUBE-IPTABLES-HINT")
+		}
+		other.kubelet(node)
+		nudge()
+		node.Run("ip link add nudge type bridge\nip link del nudge")
+		s.expect("the way to "+string(other.name), func() bool {
+			dump := node.Dump()
+			return strings.Contains(dump, other.name.SetName("peers4")) && !strings.Contains(dump, b.name.SetName("peers4"))
+		})
+		if !node.PodReaches(nstest.Peer) {
+			t.Error("the pod does not reach the peer")
+		}
+	})
+}
+
+// strange is a rule that is nobody's business.
+func strange() desired.Rule {
+	return desired.Rule{Family: desired.IPv4, Priority: 31000, Mark: 0x40, Mask: 0x40, Action: desired.Lookup, Table: 99, Protocol: 99}
+}
+
+// A lock that somebody holds is named, once per attempt, and the next attempt after its release does the work.
+func TestLockedIPTables(t *testing.T) {
+	b := backend{name: desired.IPTablesLegacy}
+	node := b.node(t)
+	path := filepath.Join(t.TempDir(), "xtables.lock")
+	t.Setenv("XTABLES_LOCKFILE", path)
+	lock, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	before := saved(node.Dump())
+	s := startService(t, node, b.agent(t, b.document("")))
+	for range 3 {
+		if node.Wait(func() bool { return strings.Contains(s.log.String(), "level=ERROR") }) {
+			break
+		}
+	}
+	want := "another program has held the lock of iptables (/run/xtables.lock) for 5 seconds: try again when it is done"
+	if log := s.log.String(); strings.Count(log, want) != 1 || strings.Count(log, "level=ERROR") != 1 {
+		t.Errorf("the log does not say so once:\n%s", log)
+	}
+	if diff := cmp.Diff(before, strings.ReplaceAll(saved(node.Dump()), "", "")); !strings.Contains(diff, "tailmesh-legacy") || strings.Contains(diff, "TAILMESH") {
+		t.Errorf("rules were changed without the lock:\n%s", diff)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_UN); err != nil {
+		t.Fatal(err)
+	}
+	s.status("ok: 2 of 2")
+}
+
+// Without the programs nothing is changed, and one message says what to do. With `auto` they are not missed.
+func TestWithoutIPTables(t *testing.T) {
+	node := nstest.NewNode(t)
+	a := newAgent(t, backend{name: desired.IPTablesNFT}.document(""))
+	before := node.Dump()
+	path := os.Getenv("PATH")
+	t.Setenv("PATH", t.TempDir())
+	_, stderr, code := a.run("apply")
+	want := `firewall.backend: "iptables" cannot be had: there is no iptables-nft on the PATH: install the iptables package with its nft variant, or use "nftables"` + "\n"
+	if code != exitUnknown || !strings.HasSuffix(stderr, want) || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("exit code %d\n%swant %s", code, stderr, want)
+	}
+	t.Setenv("PATH", path)
+	if diff := cmp.Diff(before, node.Dump()); diff != "" {
+		t.Errorf("something was changed (-before +after):\n%s", diff)
+	}
+	t.Setenv("PATH", t.TempDir())
+	a.write(nodeDocument)
+	a.want(exitYes, "apply")
 }
