@@ -28,6 +28,8 @@ type RequirementResult struct {
 	Missing     []string    `json:"missing,omitempty"` // what was missing, where Undecided
 	Pairs       int         `json:"pairs"`             // ordered pairs judged
 	FailedPairs int         `json:"failedPairs"`       // those not admitted
+	// Rules are the paths of the rules that admit the flow, each for one pair or more, in the order of the policy's rules.
+	Rules []string `json:"rules,omitempty"`
 	// Failed lists the pairs that are not admitted, the first maxFailed of them.
 	Failed      []FailedPair `json:"failed,omitempty"`
 	Diagnostics diag.List    `json:"diagnostics,omitempty"` // what to show: nearest rule, pairs, the text to add
@@ -92,6 +94,7 @@ func (c *Compiled) require(req Requirement) RequirementResult {
 	lacks := slices.Concat(missing, missing2)
 	var failed []failedParty
 	undecided, apart := false, false
+	admitting := map[*rule]bool{}
 	from := c.parties(src)
 	for _, d := range c.parties(dst) {
 		for _, s := range from {
@@ -106,6 +109,8 @@ func (c *Compiled) require(req Requirement) RequirementResult {
 			res.Pairs += n
 			o, at := c.requireParty(s, d, f)
 			switch o.verdict {
+			case Pass:
+				admitting[o.rule] = true
 			case Fail:
 				res.FailedPairs += n
 				failed = append(failed, at)
@@ -118,6 +123,11 @@ func (c *Compiled) require(req Requirement) RequirementResult {
 	}
 	if res.Pairs == 0 && apart {
 		return invalid(fmt.Errorf("src and dst have no address family in common"))
+	}
+	for _, r := range c.rules {
+		if admitting[r] {
+			res.Rules = append(res.Rules, r.node.Path)
+		}
 	}
 	slices.SortFunc(res.Failed, func(a, b FailedPair) int {
 		if c := strings.Compare(a.Src, b.Src); c != 0 {

@@ -234,6 +234,26 @@ func TestRequirementWithoutInventory(t *testing.T) {
 	}
 }
 
+// The rules that admit a flow are named, each once and only where it decides for some pair.
+func TestRequirementRules(t *testing.T) {
+	inv := fleet("tag:node", 3)
+	inv.Devices[2].Tags = []string{"tag:edge"}
+	const text = `{"tagOwners": {"tag:node": [], "tag:edge": []}, "grants": [
+		{"src": ["*"], "dst": ["*"], "ip": ["tcp:*"]},
+		{"src": ["tag:node"], "dst": ["tag:node"], "ip": ["4:*"]},
+		{"src": ["tag:edge"], "dst": ["tag:node"], "ip": ["4:*"]},
+		{"src": ["tag:node"], "dst": ["tag:edge", "tag:node"], "ip": ["4:*"]},
+		{"src": ["tag:node"], "dst": ["tag:edge"], "ip": ["4:*"]}]}`
+	both := []string{"tag:node", "tag:edge"}
+	r := Check("", []byte(text), inv, []Requirement{{Src: both, Dst: both, Proto: "4"}, {Src: both, Dst: []string{"tag:edge"}, Proto: "udp"}})
+	if got, want := r.Requirements[0].Rules, []string{"grants[1]", "grants[2]", "grants[3]"}; !slices.Equal(got, want) {
+		t.Errorf("rules %q, want %q", got, want)
+	}
+	if got := r.Requirements[1]; got.Verdict != Fail || got.Rules != nil {
+		t.Errorf("%v by rules %q, want a failure and no rule", got.Verdict, got.Rules)
+	}
+}
+
 // Nodes that are named by the addresses of both families are pairs within a family; no packet goes from IPv4 to IPv6.
 func TestRequirementBetweenAddresses(t *testing.T) {
 	src, dst := []string{"100.64.1.1", "fd7a:115c:a1e0::1:1"}, []string{"100.64.1.2", "fd7a:115c:a1e0::1:2"}

@@ -48,15 +48,23 @@ func (m *policyModel) setAccess(gained, lost []string, ok bool) {
 	}
 }
 
-// settleAccess works out what the plan left open, which an apply must not.
-func (r *policyResource) settleAccess(ctx context.Context, m *policyModel, old string) {
-	if !m.AccessGained.IsUnknown() && !m.AccessLost.IsUnknown() {
-		return
+// settle works out what the plan left open, which an apply must not.
+func (r *policyResource) settle(ctx context.Context, m *policyModel, old string) diag.Diagnostics {
+	accessOpen := m.AccessGained.IsUnknown() || m.AccessLost.IsUnknown()
+	if !accessOpen && known(ctx, m.TestResults) {
+		return nil
 	}
-	m.setAccess(nil, nil, false)
-	if inv, diags := r.inventory(ctx, m.Inventory); !diags.HasError() && m.checksOffline() {
-		m.setAccess(accessChange(old, m.Content.ValueString(), inv))
+	var inv *policy.Inventory
+	if m.checksOffline() {
+		inv, _ = r.inventory(ctx, m.Inventory)
 	}
+	if accessOpen {
+		m.setAccess(nil, nil, false)
+		if inv != nil {
+			m.setAccess(accessChange(old, m.Content.ValueString(), inv))
+		}
+	}
+	return m.settleResults(ctx, inv)
 }
 
 func (m *policyModel) checksOffline() bool {
@@ -80,15 +88,13 @@ type privateWriter interface {
 }
 
 // rememberInventory keeps the devices of the API for the plan that follows; none where they cannot be had.
-func (r *policyResource) rememberInventory(ctx context.Context, m policyModel, private privateWriter) diag.Diagnostics {
+func rememberInventory(ctx context.Context, inv *policy.Inventory, private privateWriter) diag.Diagnostics {
 	var packed bytes.Buffer
-	if m.Inventory.IsNull() && m.checksOffline() {
-		if inv, diags := r.inventory(ctx, m.Inventory); !diags.HasError() {
-			w := gzip.NewWriter(&packed)
-			_, err := io.WriteString(w, inventoryText(inv))
-			if closeErr := w.Close(); err != nil || closeErr != nil {
-				packed.Reset()
-			}
+	if inv != nil {
+		w := gzip.NewWriter(&packed)
+		_, err := io.WriteString(w, inventoryText(inv))
+		if closeErr := w.Close(); err != nil || closeErr != nil {
+			packed.Reset()
 		}
 	}
 	value, err := json.Marshal(packed.Bytes())

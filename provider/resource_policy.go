@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/tailmesh/terraform-provider-tailmesh/policy"
 	"github.com/tailmesh/terraform-provider-tailmesh/provider/client"
 )
 
@@ -63,6 +64,8 @@ type policyModel struct {
 	ETag         types.String `tfsdk:"etag"`
 	AccessGained types.List   `tfsdk:"access_gained"`
 	AccessLost   types.List   `tfsdk:"access_lost"`
+	TestResults  types.List   `tfsdk:"test_results"`
+	LiveContent  types.String `tfsdk:"live_content"`
 }
 
 func (r *policyResource) Metadata(_ context.Context, req resource.MetadataRequest, resp *resource.MetadataResponse) {
@@ -150,6 +153,10 @@ func (r *policyResource) Schema(_ context.Context, _ resource.SchemaRequest, res
 				Computed: true, ElementType: types.StringType,
 				MarkdownDescription: "What it lets through no longer.",
 			},
+			"test_results": policyResultsAttribute(),
+			"live_content": schema.StringAttribute{
+				Computed: true, MarkdownDescription: "The policy file as the control plane stores it, which formats what it is given.",
+			},
 		},
 	}
 }
@@ -201,21 +208,28 @@ func (r *policyResource) ModifyPlan(ctx context.Context, req resource.ModifyPlan
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	unchecked := check.report == nil && known(ctx, plan.Content) && known(ctx, plan.Inventory) && known(ctx, plan.Requirements)
+	seen := check.inv
+	if plan.Inventory.IsNull() {
+		var d diag.Diagnostics
+		seen, d = seenInventory(ctx, req.Private)
+		resp.Diagnostics.Append(d...)
+	}
 	switch {
 	case !written:
-		plan.ETag, plan.AccessGained, plan.AccessLost = state.ETag, state.AccessGained, state.AccessLost
-	case check.report == nil && !plan.Content.IsUnknown() && !plan.Inventory.IsUnknown() && known(ctx, plan.Requirements):
+		plan.ETag, plan.AccessGained, plan.AccessLost, plan.LiveContent = state.ETag, state.AccessGained, state.AccessLost, state.LiveContent
+	case unchecked:
 		plan.setAccess(nil, nil, false)
-	case !created && check.report != nil:
-		inv := check.inv
-		if plan.Inventory.IsNull() {
-			var d diag.Diagnostics
-			inv, d = seenInventory(ctx, req.Private)
-			resp.Diagnostics.Append(d...)
-		}
-		if inv != nil {
-			plan.setAccess(accessChange(state.Content.ValueString(), plan.Content.ValueString(), inv))
-		}
+	case !created && check.report != nil && seen != nil:
+		plan.setAccess(accessChange(state.Content.ValueString(), plan.Content.ValueString(), seen))
+	}
+	switch {
+	case !written && plan.Inventory.Equal(state.Inventory) && plan.Requirements.Equal(state.Requirements) && plan.Validation.Equal(state.Validation):
+		plan.TestResults = state.TestResults
+	case unchecked:
+		plan.TestResults = types.ListNull(policyResultType())
+	case check.report != nil:
+		resp.Diagnostics.Append(plan.planResults(ctx, seen, created)...)
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 }
@@ -235,12 +249,13 @@ func (r *policyResource) Create(ctx context.Context, req resource.CreateRequest,
 		resp.Diagnostics.Append(apiError(err, "Nothing was written."))
 		return
 	}
-	r.settleAccess(ctx, &plan, live.HuJSON)
+	resp.Diagnostics.Append(r.settle(ctx, &plan, live.HuJSON)...)
 	ours, match := plan.Content.ValueString(), client.MatchDefault
 	if adopt := plan.Adopt.ValueString(); adopt != adoptIfDefault {
 		switch {
 		case sameText(live.HuJSON, ours):
-			plan.ID, plan.ETag = types.StringValue(api.Tailnet()), types.StringValue(live.ETag)
+			plan.ID = types.StringValue(api.Tailnet())
+			plan.stored(live)
 			resp.Diagnostics.Append(resp.State.Set(ctx, plan)...)
 			return
 		case adopt == adoptAlways:
@@ -260,8 +275,14 @@ func (r *policyResource) Create(ctx context.Context, req resource.CreateRequest,
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	plan.ID, plan.ETag = types.StringValue(api.Tailnet()), types.StringValue(saved.ETag)
+	plan.ID = types.StringValue(api.Tailnet())
+	plan.stored(saved)
 	resp.Diagnostics.Append(resp.State.Set(ctx, plan)...)
+}
+
+// stored takes over what the control plane says of the file that it stores.
+func (m *policyModel) stored(p client.Policy) {
+	m.ETag, m.LiveContent = types.StringValue(p.ETag), types.StringValue(p.HuJSON)
 }
 
 // setPolicy writes the file where the one in force has the tag. A write whose answer was lost on the way is repeated by
@@ -310,9 +331,18 @@ func (r *policyResource) Read(ctx context.Context, req resource.ReadRequest, res
 	if state.Content.IsNull() || !sameText(state.Content.ValueString(), live.HuJSON) {
 		state.Content = types.StringValue(live.HuJSON)
 	}
-	state.ID, state.ETag = types.StringValue(api.Tailnet()), types.StringValue(live.ETag)
+	state.ID = types.StringValue(api.Tailnet())
+	state.stored(live)
+	var inv *policy.Inventory
+	if state.checksOffline() {
+		inv, _ = r.inventory(ctx, state.Inventory) // what is wrong with it, the plan says
+	}
+	resp.Diagnostics.Append(state.refreshResults(ctx, inv)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, state)...)
-	resp.Diagnostics.Append(r.rememberInventory(ctx, state, resp.Private)...)
+	if !state.Inventory.IsNull() {
+		inv = nil
+	}
+	resp.Diagnostics.Append(rememberInventory(ctx, inv, resp.Private)...)
 }
 
 func (r *policyResource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
@@ -322,7 +352,7 @@ func (r *policyResource) Update(ctx context.Context, req resource.UpdateRequest,
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	r.settleAccess(ctx, &plan, state.Content.ValueString())
+	resp.Diagnostics.Append(r.settle(ctx, &plan, state.Content.ValueString())...)
 	if !plan.Content.Equal(state.Content) {
 		api := r.need(&resp.Diagnostics, "write the policy file")
 		if api == nil {
@@ -344,7 +374,7 @@ func (r *policyResource) Update(ctx context.Context, req resource.UpdateRequest,
 		if resp.Diagnostics.HasError() {
 			return
 		}
-		plan.ETag = types.StringValue(saved.ETag)
+		plan.stored(saved)
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, plan)...)
 }
