@@ -20,6 +20,7 @@ import (
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/reconcile"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/source"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/tailscale"
 )
 
@@ -31,9 +32,6 @@ const (
 )
 
 const defaultDocument = "/etc/tailmesh/node.json"
-
-// maxDocument is the largest document that is read, in bytes: 10,000 peers are a tenth of it.
-const maxDocument = 16 << 20
 
 // Main runs the program and returns its exit code.
 func Main() int {
@@ -54,6 +52,7 @@ type Env struct {
 type command struct {
 	env    Env
 	config string
+	ca     string
 	socket string
 	lock   string
 	json   bool
@@ -74,11 +73,12 @@ func Run(ctx context.Context, env Env, args []string) int {
 	}
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	root.PersistentFlags().StringVar(&c.config, "config", defaultDocument, "the node's document")
+	root.PersistentFlags().StringVar(&c.config, "config", defaultDocument, "the node's document: a file, or an https:// URL")
+	root.PersistentFlags().StringVar(&c.ca, "config-ca", "", "file with the authorities to trust with the URL, instead of the system's")
 	root.PersistentFlags().StringVar(&c.socket, "socket", tailscale.DefaultSocket, "tailscaled's socket")
 	root.PersistentFlags().StringVar(&c.lock, "lock", "/run/tailmesh/agent.lock", "file that keeps others from changing the node")
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON")
-	root.AddCommand(c.run(), c.apply(), c.plan(), c.status(), c.cleanup(), c.validate())
+	root.AddCommand(c.run(), c.apply(), c.plan(), c.status(), c.doctor(), c.cleanup(), c.validate())
 	root.SetArgs(args)
 
 	executed, err := root.ExecuteContextC(ctx)
@@ -137,23 +137,20 @@ func (e *invalidDocument) Error() string { return e.path + ": " + e.err.Error() 
 func (e *invalidDocument) Unwrap() error { return e.err }
 
 // document reads and checks the node's document.
-func (c *command) document() (config.Document, error) {
-	file, err := os.Open(c.config)
-	if errors.Is(err, os.ErrNotExist) {
-		return config.Document{}, fmt.Errorf("no document at %q: write the node's document there, or name another file with --config", c.config)
+func (c *command) document(ctx context.Context) (config.Document, error) {
+	from, err := source.New(c.config, c.ca)
+	if err != nil {
+		return config.Document{}, fmt.Errorf("--config: %w", err)
 	}
+	text, err := from.Read(ctx)
 	if err != nil {
 		return config.Document{}, err
 	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxDocument+1))
-	if err != nil {
-		return config.Document{}, err
-	}
-	if len(data) > maxDocument {
-		return config.Document{}, fmt.Errorf("%q is larger than %d bytes: that is no node's document", c.config, maxDocument)
-	}
-	doc, err := config.Parse(data)
+	return c.parse(text)
+}
+
+func (c *command) parse(text []byte) (config.Document, error) {
+	doc, err := config.Parse(text)
 	if err != nil {
 		return config.Document{}, &invalidDocument{path: c.config, err: err}
 	}
@@ -166,7 +163,7 @@ func (c *command) node() *reconcile.Node {
 }
 
 func (c *command) prepare(ctx context.Context, node *reconcile.Node) (reconcile.Plan, error) {
-	doc, err := c.document()
+	doc, err := c.document(ctx)
 	if err != nil {
 		return reconcile.Plan{}, err
 	}

@@ -1,0 +1,182 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+)
+
+func firewallChecks() []Check {
+	return []Check{
+		{ID: "firewall", Title: "the firewall on the way to a peer", Needs: NeedDocument | NeedRules, run: checkFirewall},
+		{ID: "tailscale-chains", Title: "Tailscale's chains in the firewall", Needs: NeedRules | NeedTailscaled, Optional: true, run: checkChains},
+	}
+}
+
+// tailscaleService is the address of Tailscale's own name service, which is in every tailnet.
+func tailscaleService(f desired.Family) netip.Addr {
+	if f == desired.IPv4 {
+		return netip.AddrFrom4([4]byte{100, 100, 100, 100})
+	}
+	return netip.AddrFrom16([16]byte{0xfd, 0x7a, 0x11, 0x5c, 0xa1, 0xe0, 15: 0x53})
+}
+
+func checkFirewall(j *judgement, r *Result) {
+	blocked := map[string]bool{}
+	for _, fl := range j.flows {
+		if fl.packet.Iif == "" {
+			j.unknown("the interface of the pods is not known")
+			continue
+		}
+		judgeForward(j, fl, fl.packet, desired.Original, desired.Interface, "firewall.drops", blocked)
+	}
+	legacy(j, "filter")
+	j.untested(blocked)
+	if r.Status == StatusOK && r.Detail == "" && j.e.Probe == nil {
+		r.Detail = "no rule of nftables drops a pod's packet to a peer, followed on paper; --probe sends one"
+	}
+}
+
+// judgeForward follows a packet through prerouting and forward, and reports what drops it.
+func judgeForward(j *judgement, fl *flow, p desired.Packet, direction, oif, code string, blocked map[string]bool) {
+	before, mark := j.prerouting(p, direction)
+	p.Mark = mark
+	packet := traced(p, direction, oif)
+	packet.Unknown, packet.Untracked = before.Packet.Unknown, before.Packet.Untracked
+	forward := j.e.Rules.Filter(Forward, packet)
+	drop := forward
+	if before.Dropped {
+		drop = before
+	}
+	seen := j.probed(fl.packet.Dst)
+	passed := seen != nil && (direction == desired.Original && seenAt(seen.Out, desired.Interface) || direction == desired.Reply && seen.Got > 0)
+	switch {
+	case !drop.Dropped && drop.Certain():
+		if fl.blocked != "" && fl.blocked != code {
+			blocked[fl.blocked] = true
+		}
+	case passed:
+		// It is known to pass, whatever the rules seem to say.
+	case !drop.Certain():
+		j.unknown("whether packets %s are dropped depends on a rule that cannot be followed: `%s`; --probe sends one", between(p), drop.Maybe[0])
+	default:
+		f := explainDrop(j, fl, drop, p, direction)
+		if f.Code == "" {
+			f.Code = code
+		}
+		if direction == desired.Reply && f.Code == code {
+			f.Summary = "the answers of peers are dropped by the firewall on their way to pods"
+		}
+		j.stop(fl, f)
+	}
+}
+
+func between(p desired.Packet) string { return fmt.Sprintf("from %s to %s", p.Src, p.Dst) }
+
+// explainDrop says who drops a packet, as particularly as the rule allows.
+func explainDrop(j *judgement, fl *flow, o Outcome, p desired.Packet, direction string) Finding {
+	f := Finding{
+		Summary: "packets of pods to it are dropped by the firewall",
+		Cause:   o.Culprit(),
+		Evidence: []Seeing{{
+			What: fmt.Sprintf("a new connection %s ends at `%s`", between(p), o.Culprit()), How: howNFT,
+		}},
+		Blind: "worked out from the rules: no packet was sent",
+		Fix:   "have packets " + between(p) + " accepted in front of it",
+	}
+	if direction == desired.Reply {
+		f.Evidence[0].What = fmt.Sprintf("an answer %s ends at `%s`", between(p), o.Culprit())
+	}
+	if o.By != nil {
+		if n, ok := o.By.Counter(); ok {
+			f.Evidence = append(f.Evidence, Seeing{What: fmt.Sprintf("the rule has counted %d packets so far", n), How: "nftables' counters, by netlink"})
+		}
+	}
+	if probe := j.probed(fl.packet.Dst); probe != nil {
+		f.Blind = ""
+		f.Evidence = append(f.Evidence, probeSeeing(probe))
+	}
+	chain := o.Chain
+	switch {
+	case chain.Table == "firewalld":
+		f.Code = "firewall.firewalld"
+		f.Summary = "firewalld rejects packets between pods and " + desired.Interface
+		f.Fix = fmt.Sprintf("firewall-cmd --permanent --zone=trusted --add-interface=%s --add-interface=%s; firewall-cmd --reload "+
+			"(a reload flushes Tailscale's chains: restart tailscaled after it)", desired.Interface, fl.packet.Iif)
+	case direction == desired.Original && o.By != nil && chain.Name == "ts-forward" && strings.Contains(o.By.text(), "ct state"):
+		f.Code = "firewall.stateful"
+		f.Summary = "Tailscale's stateful filtering drops new connections of pods"
+		f.Cause = "tailscaled runs with --stateful-filtering: `" + o.Culprit() + "`"
+		f.Fix = "tailscale set --stateful-filtering=false"
+	case o.By != nil && chain.Name == "ts-forward" && desired.IPv4.MeshRange().Contains(p.Src):
+		f.Code = "firewall.pods-in-mesh-range"
+		f.Summary = "the pods' network lies in the range of mesh addresses, and Tailscale drops such sources"
+	case o.By == nil && chainsLost(j):
+		f.Code = "firewall.chains-lost"
+		f.Summary = "Tailscale's chains are gone, and nothing else accepts packets of pods to " + desired.Interface
+		f.Evidence = append(f.Evidence, Seeing{What: "tailscaled is set to keep its chains (NetfilterMode on), and there is no chain ts-forward", How: "LocalAPI prefs; nftables, by netlink"})
+		f.Cause = "somebody flushed the firewall (firewalld's reload, nft flush ruleset): tailscaled does not notice. Left is `" + o.Culprit() + "`"
+		f.Fix = "systemctl restart tailscaled"
+	}
+	return f
+}
+
+// chainsLost says whether tailscaled is set to keep chains in the firewall that are not there. Legacy tables are not
+// read: they may be there.
+func chainsLost(j *judgement) bool {
+	p := j.e.Tailscaled.Prefs
+	if p == nil || p.NetfilterMode != 2 || j.e.Rules == nil || len(j.e.Legacy) > 0 || j.e.LegacyErr != "" || j.e.Tailscaled.State != "Running" {
+		return false
+	}
+	return !slices.ContainsFunc(j.e.Rules.Chains, func(c *Chain) bool { return c.Name == "ts-forward" })
+}
+
+func checkChains(j *judgement, _ *Result) {
+	if !chainsLost(j) || j.found["firewall.chains-lost"] {
+		return
+	}
+	j.add(Finding{
+		Code: "firewall.chains-lost", Level: Warn, Summary: "Tailscale's chains are gone from the firewall",
+		Evidence: []Seeing{{What: "tailscaled is set to keep its chains (NetfilterMode on), and there is no chain ts-forward", How: "LocalAPI prefs; nftables, by netlink"}},
+		Cause:    "somebody flushed the firewall (firewalld's reload, nft flush ruleset), and tailscaled does not notice",
+		Blind:    "packets of pods to peers are accepted without them now",
+		Fix:      "systemctl restart tailscaled",
+	})
+}
+
+// legacy notes that legacy iptables has a table that could decide, unless a packet was seen to pass.
+func legacy(j *judgement, table string) {
+	if j.allAnswered() {
+		return
+	}
+	if j.e.LegacyErr != "" {
+		j.unknown("whether legacy iptables is in use is not known: %s", j.e.LegacyErr)
+		return
+	}
+	for _, t := range j.e.Legacy {
+		if strings.TrimPrefix(t, "ip6 ") == table {
+			j.unknown("legacy iptables has a table %s, too, which cannot be read here: iptables-legacy-save -t %s; --probe sends a packet through it", table, table)
+			return
+		}
+	}
+}
+
+// allAnswered says whether the probe got an answer from every peer that it could ask.
+func (j *judgement) allAnswered() bool {
+	if j.e.Probe == nil || len(j.flows) == 0 {
+		return false
+	}
+	for _, fl := range j.flows {
+		if p := j.probed(fl.packet.Dst); p == nil || p.Got == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func seenAt(list []Seen, dev string) bool {
+	return slices.ContainsFunc(list, func(s Seen) bool { return s.Dev == dev && !s.Tunneled })
+}

@@ -1,0 +1,160 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+)
+
+func returnChecks() []Check {
+	return []Check{
+		{ID: "return", Title: "the way of a peer's answers to pods", Needs: NeedDocument, run: checkReturn},
+		{ID: "return-firewall", Title: "the firewall on the way back", Needs: NeedDocument | NeedRules, run: checkReturnFirewall},
+		{ID: "peer-connections", Title: "connections that peers begin to pods", Needs: NeedDocument | NeedRules, Optional: true, run: checkPeerConnections},
+	}
+}
+
+// rpFilter returns the value of rp_filter that is in force on an interface: the greater of its own and everybody's.
+func (j *judgement) rpFilter(dev string) string {
+	return max(j.e.Sysctls["ipv4.conf.all.rp_filter"], j.e.Sysctls["ipv4.conf."+dev+".rp_filter"])
+}
+
+func (j *judgement) srcValidMark(dev string) bool {
+	return j.e.Sysctls["ipv4.conf.all.src_valid_mark"] == "1" || j.e.Sysctls["ipv4.conf."+dev+".src_valid_mark"] == "1"
+}
+
+func checkReturn(j *judgement, _ *Result) {
+	blocked := map[string]bool{}
+	for _, fl := range j.flows {
+		if fl.blocked != "" && fl.blocked != "source.untranslated" && fl.blocked != "firewall.drops" {
+			blocked[fl.blocked] = true
+			// A strict filter can still be told from the settings and the kernel's answer, which ask no more of the way there.
+			if fl.blocked != "route.unmarked" && fl.blocked != "route.rule-missing" && fl.blocked != "forwarding.interface" {
+				continue
+			}
+		}
+		if !fl.backOK {
+			if fl.blocked == "" && fl.packet.Iif != "" {
+				j.unknown("the kernel did not answer for the answers of %s", fl.packet.Dst)
+			}
+			continue
+		}
+		answer := Seeing{What: fmt.Sprintf("an answer from %s to %s (mark %#x): %s", fl.reply.Src, fl.reply.Dst, fl.reply.Mark, fl.back), How: howReply}
+		settings := Seeing{What: fmt.Sprintf("rp_filter = %s on %s; src_valid_mark = %v", j.rpFilter(desired.Interface), desired.Interface, j.srcValidMark(desired.Interface)), How: howSysctl}
+		strict := j.rpFilter(desired.Interface) == "1"
+		switch {
+		case fl.back.Filtered && !strict:
+			if fl.blocked == "" {
+				j.stop(fl, Finding{
+					Code: "return.refused", Summary: "answers of peers do not reach pods", Evidence: []Seeing{answer, settings},
+					Blind: "the kernel refuses them for another reason than strict reverse path filtering: a blackhole route?",
+				})
+			}
+		case fl.back.Filtered && !j.srcValidMark(desired.Interface) && fl.reply.Mark != 0:
+			j.stop(fl, Finding{
+				Code: "return.src-valid-mark", Summary: "answers of peers are dropped by strict reverse path filtering, which does not look at their mark",
+				Evidence: []Seeing{answer, settings},
+				Cause:    fmt.Sprintf("rp_filter=1 on %s with src_valid_mark=0: without the mark, the way back leads into the CNI's tunnel", desired.Interface),
+				Fix:      "sysctl -w net.ipv4.conf.all.src_valid_mark=1 (tailscaled 1.98 sets it), or net.ipv4.conf.all.rp_filter=2",
+			})
+		case fl.back.Filtered:
+			j.stop(fl, Finding{
+				Code: "return.rp-filter", Summary: "answers of peers are dropped by strict reverse path filtering",
+				Evidence: []Seeing{answer, settings},
+				Cause:    fmt.Sprintf("rp_filter=1 on %s, and the way back to the peer does not lead through it", desired.Interface),
+				Fix:      "sysctl -w net.ipv4.conf.all.rp_filter=2 net.ipv4.conf." + desired.Interface + ".rp_filter=2",
+			})
+		case fl.blocked != "":
+		case fl.family == desired.IPv4 && j.e.Sysctls["ipv4.conf."+desired.Interface+".forwarding"] == "0":
+			j.stop(fl, Finding{
+				Code: "return.forwarding", Summary: "forwarding is off on " + desired.Interface + ": answers do not reach pods",
+				Evidence: []Seeing{{What: "net.ipv4.conf." + desired.Interface + ".forwarding = 0", How: howSysctl}, answer},
+				Cause:    "net.ipv4.conf." + desired.Interface + ".forwarding is 0", Fix: "sysctl -w net.ipv4.conf." + desired.Interface + ".forwarding=1",
+			})
+		case fl.back.Reason != "":
+			j.stop(fl, Finding{
+				Code: "return.refused", Summary: "answers of peers do not reach pods", Evidence: []Seeing{answer},
+			})
+		case fl.back.Dev != fl.packet.Iif:
+			d := j.decide(fl.reply, anyRule)
+			if fl.back.Dev == desired.Interface {
+				j.stop(fl, swallowed(fl.packet.Src.String(), "the pods' own network", fl.back, d, answer))
+				continue
+			}
+			j.stop(fl, Finding{
+				Code: "return.elsewhere", Summary: "answers to pods leave by another interface than the pods'",
+				Evidence: []Seeing{answer, {What: fmt.Sprintf("the rule `%s`, route %s", d.rule, d.route), How: howRules}},
+			})
+		}
+	}
+	// A strict filter behind another fault is only reported where the kernel was asked with the right mark.
+	j.untested(blocked)
+}
+
+func checkReturnFirewall(j *judgement, _ *Result) {
+	blocked := map[string]bool{}
+	for _, fl := range j.flows {
+		if fl.packet.Iif != "" {
+			judgeForward(j, fl, bare(fl.reply), desired.Reply, fl.packet.Iif, "return.firewall", blocked)
+		}
+	}
+	j.untested(blocked)
+}
+
+// checkPeerConnections looks at the way of a pod's answers in connections that a peer begins: they came in by the CNI's
+// tunnel and must go back there, because a peer drops an answer with a pod's source that comes by the mesh.
+func checkPeerConnections(j *judgement, _ *Result) {
+	for _, fl := range j.flows {
+		tunnel := j.decide(bare(fl.peers), func(r desired.Rule) bool {
+			return r.Src.IsValid() && r.Action == desired.Lookup
+		})
+		if !tunnel.found || tunnel.route.Dev == "" || tunnel.route.Dev == desired.Interface {
+			continue // the CNI has no way of its own to the peer's mesh address
+		}
+		if !fl.otherK || fl.blocked == "forwarding.off" || fl.blocked == "forwarding.interface" {
+			continue
+		}
+		if fl.other.Dev == desired.Interface {
+			d := j.decide(fl.peers, anyRule)
+			j.add(Finding{
+				Code: "peer-connections.captured", Level: Fail, Peers: []string{fl.peer},
+				Summary: "answers of pods to connections that the peer's host began are sent to the mesh, where the peer drops them",
+				Evidence: []Seeing{
+					{What: fmt.Sprintf("an answer of a pod to %s (mark %#x) goes %s", fl.peers.Dst, fl.peers.Mark, fl.other), How: howRoute},
+					{What: fmt.Sprintf("the rule `%s` takes it; `%s` would send it back through %s", d.rule, tunnel.rule, tunnel.route.Dev), How: howRules},
+				},
+				Cause: fmt.Sprintf("the rule `%s` takes every packet to the peer, answers included", d.rule),
+				Blind: "the connection itself was not seen: it must be begun by the peer",
+				Fix:   d.rule.Command("del") + "; the agent's own rule takes only connections that pods begin",
+			})
+			continue
+		}
+		// The packets of such a connection come in by the tunnel.
+		in := desired.Packet{Src: fl.packet.Dst, Dst: fl.packet.Src, Iif: tunnel.route.Dev}
+		_, in.Mark = j.prerouting(in, desired.Original)
+		answer, known := j.ask(in)
+		if known && answer.Filtered && j.rpFilter(in.Iif) == "1" {
+			j.add(Finding{
+				Code: "peer-connections.rp-filter", Level: Fail, Peers: []string{fl.peer},
+				Summary:  "packets of the peer's host to pods are dropped by strict reverse path filtering on the CNI's tunnel",
+				Evidence: []Seeing{{What: fmt.Sprintf("a packet from %s to %s by %s: %s", in.Src, in.Dst, in.Iif, answer), How: "RTM_GETROUTE for a packet that comes in by the tunnel"}},
+				Cause:    fmt.Sprintf("rp_filter=1 on %s, and the way back does not lead through it", in.Iif),
+				Fix:      "sysctl -w net.ipv4.conf." + in.Iif + ".rp_filter=2",
+			})
+		}
+	}
+}
+
+func swallowed(what, kind string, way desired.Answer, d decision, answer Seeing) Finding {
+	return Finding{
+		Code: "local.swallowed", Summary: fmt.Sprintf("packets to %s (%s) are sent to the mesh", what, kind),
+		Evidence: []Seeing{answer, {What: fmt.Sprintf("the rule `%s`, route %s", d.rule, d.route), How: howRules}},
+		Cause:    fmt.Sprintf("the route %s, which tailscaled accepted (a subnet route, or an exit node's), covers it", d.route),
+		Fix: strings.Join([]string{
+			"tailscale set --accept-routes=false on this node (or no exit node)",
+			fmt.Sprintf("or keep it out: ip rule add pref 5200 to %s lookup main", d.route.Dst),
+		}, ", "),
+		Blind: fmt.Sprintf("the kernel said %s", way),
+	}
+}

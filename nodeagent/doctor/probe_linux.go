@@ -1,0 +1,626 @@
+//go:build linux
+
+package doctor
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"go4.org/netipx"
+	"golang.org/x/sys/unix"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+)
+
+// probeDevice is the name of the probe's end at the pods' bridge, while the probe runs.
+const probeDevice = "tmprobe0"
+
+const (
+	probeRequests = 2                      // per address, of one connection
+	probeEvery    = 150 * time.Millisecond // between them
+	probeWait     = 900 * time.Millisecond // for answers, after the last
+	maxLarge      = 4                      // to how many addresses a large packet is sent
+)
+
+// probe sends echo requests to each peer as a pod does: from a network namespace of its own at the pods' bridge, so that
+// they are forwarded. Both are gone when it returns; the kernel removes an interface with its namespace even if the
+// program is killed.
+func probe(ctx context.Context, e *Evidence) (*Probe, error) {
+	j := newJudgement(e)
+	if len(j.flows) == 0 || j.iif == "" {
+		return nil, errors.New("there is no peer to send to, or the pods' interface is not known")
+	}
+	bridge, ok := j.device(j.iif)
+	if !ok || bridge.Kind != "bridge" {
+		return nil, fmt.Errorf("the pods' interface %s is not a bridge (%s), so that nothing can be attached to it", j.iif, bridge.Kind)
+	}
+	home, err := netns.Get()
+	if err != nil {
+		return nil, err
+	}
+	defer home.Close()
+	p := &prober{e: e, j: j, bridge: bridge, home: home, out: &Probe{Device: bridge.Name, Filtered: -1}}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlock: the thread has another namespace and ends with the goroutine
+		done <- p.run(ctx)
+	}()
+	if err := <-done; err != nil {
+		return nil, err
+	}
+	return p.out, nil
+}
+
+type prober struct {
+	e      *Evidence
+	j      *judgement
+	bridge Device
+	home   netns.NsHandle
+	out    *Probe
+
+	cookie  [12]byte
+	skip    map[int]bool // interfaces on the pods' side
+	names   map[int]string
+	sockets map[desired.Family]int // in the namespace
+	watch   int                    // in the node
+	indices []desired.Family       // of out.Flows
+}
+
+func (p *prober) run(ctx context.Context) error {
+	if err := netns.Set(p.home); err != nil {
+		return err
+	}
+	if err := p.addresses(); err != nil {
+		return err
+	}
+	if _, err := rand.Read(p.cookie[:]); err != nil {
+		return err
+	}
+	inside, err := netns.New() // the thread is in it now
+	if err != nil {
+		return fmt.Errorf("make a network namespace: %w", err)
+	}
+	defer inside.Close()
+	p.sockets = map[desired.Family]int{}
+	defer func() {
+		for _, s := range p.sockets {
+			unix.Close(s)
+		}
+	}()
+	if err := p.openSockets(); err != nil {
+		return err
+	}
+	if err := netns.Set(p.home); err != nil {
+		return err
+	}
+	if err := p.attach(inside); err != nil {
+		return err
+	}
+	defer func() { // deleting one end deletes both
+		if link, err := netlink.LinkByName(probeDevice); err == nil {
+			_ = netlink.LinkDel(link)
+		}
+	}()
+	if p.watch, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(htons(unix.ETH_P_ALL))); err != nil {
+		return fmt.Errorf("watch the interfaces: %w", err)
+	}
+	defer unix.Close(p.watch)
+	// After the socket is there: nothing of before is in its queue.
+	p.flows()
+	before := filtered()
+	if err := p.exchange(ctx); err != nil {
+		return err
+	}
+	if after := filtered(); before >= 0 && after >= 0 {
+		p.out.Filtered = after - before
+	}
+	return nil
+}
+
+func htons(n uint16) uint16 { return n<<8 | n>>8 }
+
+// addresses chooses unused addresses of the pods' network, from its end, where address management comes last.
+func (p *prober) addresses() error {
+	link, _ := p.e.Facts.Link(p.bridge.Name)
+	for _, prefix := range link.Addresses {
+		if !p.j.isPod(prefix.Addr()) {
+			continue
+		}
+		near := prefix.Masked()
+		for _, c := range p.j.doc.PodCIDRs {
+			if c.Contains(prefix.Addr()) && c.Bits() > near.Bits() {
+				near = c
+			}
+		}
+		a := netipx.PrefixLastIP(near)
+		if prefix.Addr().Is4() {
+			a = a.Prev() // the last is for everybody
+		} else if near.Bits() < 112 {
+			b := near.Addr().As16()
+			b[14], b[15] = 0xfe, 0xfe
+			a = netip.AddrFrom16(b)
+		}
+		const attempts = 5
+		for range attempts {
+			if !p.j.local(a) && !p.used(a) {
+				break
+			}
+			a = a.Prev()
+		}
+		if p.j.local(a) || p.used(a) {
+			return fmt.Errorf("no unused address was found in %s", near)
+		}
+		if prefix.Addr().Is4() {
+			p.out.Source = a
+		} else {
+			p.out.Source6 = a
+		}
+	}
+	if !p.out.Source.IsValid() && !p.out.Source6.IsValid() {
+		return fmt.Errorf("%s has no address in the pods' networks", p.bridge.Name)
+	}
+	return nil
+}
+
+// used asks for the address's neighbor, by a packet to the discard port, and says whether there is one.
+func (p *prober) used(a netip.Addr) bool {
+	neighbor := func() bool {
+		list, err := netlink.NeighList(p.bridge.Index, netlink.FAMILY_ALL)
+		return err == nil && slices.ContainsFunc(list, func(n netlink.Neigh) bool {
+			ip, _ := netip.AddrFromSlice(n.IP)
+			return ip.Unmap() == a && n.State&(unix.NUD_REACHABLE|unix.NUD_STALE|unix.NUD_DELAY|unix.NUD_PROBE|unix.NUD_PERMANENT) != 0
+		})
+	}
+	if neighbor() {
+		return true
+	}
+	const discard = 9
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, discard)))
+	if err != nil {
+		return false
+	}
+	_, _ = conn.Write([]byte{0}) // the answer is looked for among the neighbors
+	conn.Close()
+	for range 5 {
+		time.Sleep(20 * time.Millisecond)
+		if neighbor() {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *prober) openSockets() error {
+	for _, f := range desired.Families() {
+		if f == desired.IPv4 && !p.out.Source.IsValid() || f == desired.IPv6 && !p.out.Source6.IsValid() {
+			continue
+		}
+		domain, protocol := unix.AF_INET, unix.IPPROTO_ICMP
+		if f == desired.IPv6 {
+			domain, protocol = unix.AF_INET6, unix.IPPROTO_ICMPV6
+		}
+		s, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
+		if err != nil {
+			return fmt.Errorf("open a socket for echo requests: %w", err)
+		}
+		p.sockets[f] = s
+		if f == desired.IPv4 {
+			err = unix.SetsockoptInt(s, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
+		} else {
+			err = unix.SetsockoptInt(s, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO)
+		}
+		if err != nil {
+			return fmt.Errorf("forbid fragments: %w", err)
+		}
+	}
+	return nil
+}
+
+// attach puts one end of a pair of interfaces at the bridge and the other, with the addresses, into the namespace.
+func (p *prober) attach(inside netns.NsHandle) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.MasterIndex = probeDevice, p.bridge.MTU, p.bridge.Index
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(inside))}
+	if err := netlink.LinkAdd(veth); err != nil {
+		return fmt.Errorf("attach %s to %s: %w", probeDevice, p.bridge.Name, err)
+	}
+	if err := netlink.LinkSetUp(veth); err != nil {
+		return fmt.Errorf("set %s up: %w", probeDevice, err)
+	}
+	h, err := netlink.NewHandleAt(inside)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	eth, err := h.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	if err := h.LinkSetMTU(eth, p.bridge.MTU); err != nil {
+		return err
+	}
+	if err := h.LinkSetUp(eth); err != nil {
+		return err
+	}
+	link, _ := p.e.Facts.Link(p.bridge.Name)
+	for _, prefix := range link.Addresses {
+		a := p.out.Source
+		if prefix.Addr().Is6() {
+			a = p.out.Source6
+		}
+		if !a.IsValid() || !prefix.Contains(a) {
+			continue
+		}
+		address := &netlink.Addr{IPNet: netipx.PrefixIPNet(netip.PrefixFrom(a, prefix.Bits())), Flags: unix.IFA_F_NODAD}
+		if err := h.AddrAdd(eth, address); err != nil {
+			return fmt.Errorf("give the probe the address %s: %w", a, err)
+		}
+		route := &netlink.Route{LinkIndex: eth.Attrs().Index, Gw: prefix.Addr().AsSlice()}
+		if err := h.RouteAdd(route); err != nil {
+			return fmt.Errorf("give the probe a route by %s: %w", prefix.Addr(), err)
+		}
+	}
+	p.names, p.skip = map[int]string{}, map[int]bool{}
+	list, err := again(netlink.LinkList)
+	if err != nil {
+		return err
+	}
+	for _, l := range list {
+		p.names[l.Attrs().Index] = l.Attrs().Name
+		if l.Attrs().MasterIndex == p.bridge.Index || l.Attrs().Index == p.bridge.Index || l.Attrs().Name == "lo" {
+			p.skip[l.Attrs().Index] = true
+		}
+	}
+	return nil
+}
+
+func (p *prober) flows() {
+	for _, fl := range p.j.flows {
+		if _, ok := p.sockets[fl.family]; ok && len(p.out.Flows) < 1<<15 {
+			p.out.Flows = append(p.out.Flows, ProbeFlow{To: fl.packet.Dst})
+			p.indices = append(p.indices, fl.family)
+		}
+	}
+}
+
+// exchange sends and listens: first small packets, then a large one to some of those that answered.
+func (p *prober) exchange(ctx context.Context) error {
+	for i := range probeRequests {
+		for n := range p.out.Flows {
+			p.send(n, uint16(i+1), 0)
+			p.out.Flows[n].Sent++
+		}
+		p.listen(ctx, probeEvery, nil)
+	}
+	small := func() bool {
+		return !slices.ContainsFunc(p.out.Flows, func(f ProbeFlow) bool { return f.Got < f.Sent })
+	}
+	p.listen(ctx, probeWait, small)
+	ts, ok := p.j.device(desired.Interface)
+	if !ok || ts.MTU >= p.bridge.MTU {
+		return ctx.Err()
+	}
+	large := 0
+	for n := range p.out.Flows {
+		if f := &p.out.Flows[n]; f.Got > 0 && large < maxLarge && seenAt(f.Out, desired.Interface) {
+			f.Large = "lost"
+			p.send(n, largeSequence, p.bridge.MTU)
+			large++
+		}
+	}
+	if large > 0 {
+		p.listen(ctx, probeWait, func() bool {
+			return !slices.ContainsFunc(p.out.Flows, func(f ProbeFlow) bool { return f.Large == "lost" })
+		})
+	}
+	return ctx.Err()
+}
+
+const largeSequence = 0x7fff
+
+// send sends an echo request of flow n, of a size in bytes with its headers, or a small one.
+func (p *prober) send(n int, sequence uint16, size int) {
+	f, family := &p.out.Flows[n], p.indices[n]
+	kind, header := byte(8), 20
+	if family == desired.IPv6 {
+		kind, header = 128, 40
+	}
+	id := p.id(n)
+	b := make([]byte, max(8+len(p.cookie)+3, size-header))
+	b[0], b[4], b[5], b[6], b[7] = kind, byte(id>>8), byte(id), byte(sequence>>8), byte(sequence)
+	copy(b[8:], p.cookie[:])
+	at := 8 + len(p.cookie)
+	b[at], b[at+1] = byte(n>>8), byte(n)
+	if size > 0 {
+		b[at+2] = 1
+	}
+	var to unix.Sockaddr = &unix.SockaddrInet4{Addr: to4(f.To)}
+	if family == desired.IPv6 {
+		to = &unix.SockaddrInet6{Addr: f.To.As16()}
+	} else {
+		sum := checksum(b)
+		b[2], b[3] = byte(sum>>8), byte(sum)
+	}
+	// A refusal comes as a message or as the next error of the socket; a size that the kernel knows to be too much, at once.
+	if err := unix.Sendto(p.sockets[family], b, 0, to); errors.Is(err, unix.EMSGSIZE) && size > 0 {
+		f.Large = "too big"
+	}
+}
+
+// id is the identifier of flow n's requests: another one is another connection.
+func (p *prober) id(n int) uint16 {
+	return (uint16(p.cookie[0])<<8 | uint16(p.cookie[1])) + uint16(n)
+}
+
+func checksum(b []byte) uint16 {
+	var sum uint32
+	for i := 0; i+1 < len(b); i += 2 {
+		sum += uint32(b[i])<<8 | uint32(b[i+1])
+	}
+	if len(b)%2 == 1 {
+		sum += uint32(b[len(b)-1]) << 8
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
+}
+
+// listen reads from all sockets for a while, or until nothing more is expected.
+func (p *prober) listen(ctx context.Context, long time.Duration, enough func() bool) {
+	deadline := time.Now().Add(long)
+	buffer := make([]byte, 1<<16)
+	for ctx.Err() == nil {
+		left := time.Until(deadline)
+		if left <= 0 || enough != nil && enough() {
+			break
+		}
+		fds := []unix.PollFd{{Fd: int32(p.watch), Events: unix.POLLIN}}
+		for _, s := range p.sockets {
+			fds = append(fds, unix.PollFd{Fd: int32(s), Events: unix.POLLIN})
+		}
+		if _, err := unix.Poll(fds, int(min(left, 50*time.Millisecond).Milliseconds())+1); err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+		p.drain(buffer)
+	}
+	p.drain(buffer)
+}
+
+func (p *prober) drain(buffer []byte) {
+	for {
+		n, from, err := unix.Recvfrom(p.watch, buffer, 0)
+		if err != nil {
+			break
+		}
+		if ll, ok := from.(*unix.SockaddrLinklayer); ok {
+			p.saw(ll, buffer[:n])
+		}
+	}
+	for family, s := range p.sockets {
+		for {
+			n, from, err := unix.Recvfrom(s, buffer, 0)
+			if errors.Is(err, unix.EAGAIN) {
+				break
+			}
+			if err != nil {
+				if errors.Is(err, unix.EBADF) {
+					return
+				}
+				continue // a refusal, which comes as a message, too
+			}
+			p.got(family, from, buffer[:n])
+		}
+	}
+}
+
+// ours finds the flow of a packet that carries the cookie, and where in the packet that is.
+func (p *prober) ours(b []byte) (n int, large bool, at int) {
+	at = strings.Index(string(b), string(p.cookie[:]))
+	if at < 0 || at+len(p.cookie)+2 >= len(b) {
+		return 0, false, -1
+	}
+	n = int(b[at+len(p.cookie)])<<8 | int(b[at+len(p.cookie)+1])
+	if n >= len(p.out.Flows) {
+		return 0, false, -1
+	}
+	return n, b[at+len(p.cookie)+2] == 1, at
+}
+
+// saw notes a packet at an interface of the node.
+func (p *prober) saw(ll *unix.SockaddrLinklayer, b []byte) {
+	n, large, at := p.ours(b)
+	if at < 0 || large || p.names[ll.Ifindex] == "" {
+		return
+	}
+	src, dst, header, ok := ends(b)
+	if !ok {
+		return
+	}
+	kind := b[at-8] // the echo's own header is in front of the cookie
+	request, reply := kind == 8 || kind == 128, kind == 0 || kind == 129
+	if !request && !reply {
+		return
+	}
+	tunneled := at != header+8
+	if p.quoted(b, header) {
+		return
+	}
+	f := &p.out.Flows[n]
+	outgoing := ll.Pkttype == unix.PACKET_OUTGOING
+	seen := Seen{Dev: p.names[ll.Ifindex], Src: src, Dst: dst, Tunneled: tunneled}
+	switch {
+	case request && !outgoing && ll.Ifindex == p.bridge.Index:
+		f.In++
+	case p.skip[ll.Ifindex]:
+	case request && outgoing:
+		f.Out = count(f.Out, seen)
+	case reply && !outgoing:
+		f.Back = count(f.Back, seen)
+	}
+}
+
+// quoted says whether the packet is an ICMP error, which quotes one of ours.
+func (p *prober) quoted(b []byte, header int) bool {
+	if len(b) <= header {
+		return true
+	}
+	protocol := b[9]
+	if b[0]>>4 == 6 {
+		protocol = b[6]
+	}
+	kind := b[header]
+	return protocol == unix.IPPROTO_ICMP && kind != 0 && kind != 8 || protocol == unix.IPPROTO_ICMPV6 && kind != 128 && kind != 129
+}
+
+func count(list []Seen, s Seen) []Seen {
+	for i := range list {
+		have := list[i]
+		have.Count = 0
+		if have == s {
+			list[i].Count++
+			return list
+		}
+	}
+	s.Count = 1
+	return append(list, s)
+}
+
+// ends reads an IP header.
+func ends(b []byte) (src, dst netip.Addr, header int, ok bool) {
+	switch {
+	case len(b) >= 20 && b[0]>>4 == 4:
+		src, _ = netip.AddrFromSlice(b[12:16])
+		dst, _ = netip.AddrFromSlice(b[16:20])
+		return src, dst, int(b[0]&0xf) * 4, true
+	case len(b) >= 40 && b[0]>>4 == 6:
+		src, _ = netip.AddrFromSlice(b[8:24])
+		dst, _ = netip.AddrFromSlice(b[24:40])
+		return src, dst, 40, true
+	}
+	return netip.Addr{}, netip.Addr{}, 0, false
+}
+
+// got notes a message that reached the sender.
+func (p *prober) got(family desired.Family, from unix.Sockaddr, b []byte) {
+	n, large, at := p.ours(b)
+	if at < 0 {
+		// A router may quote no more than the header and eight bytes, which hold the identifier.
+		if n = p.quotedFlow(family, b); n < 0 {
+			return
+		}
+	}
+	header := 0
+	if family == desired.IPv4 {
+		header = int(b[0]&0xf) * 4
+	}
+	if len(b) < header+8 {
+		return
+	}
+	f, icmp := &p.out.Flows[n], b[header:]
+	sender := senderOf(from)
+	switch {
+	case family == desired.IPv4 && icmp[0] == 0, family == desired.IPv6 && icmp[0] == 129:
+		if large {
+			f.Large = "answered"
+		} else {
+			f.Got++
+		}
+	case family == desired.IPv4 && icmp[0] == 3 && icmp[1] == 4:
+		f.Large, f.Limit = "too big", int(icmp[6])<<8|int(icmp[7])
+	case family == desired.IPv6 && icmp[0] == 2:
+		f.Large, f.Limit = "too big", int(icmp[6])<<8|int(icmp[7])
+	case family == desired.IPv4 && icmp[0] == 3:
+		f.Refused = fmt.Sprintf("destination unreachable, code %d%s, from %s", icmp[1], codeName(icmp[1]), sender)
+	case family == desired.IPv6 && icmp[0] == 1:
+		f.Refused = fmt.Sprintf("destination unreachable, code %d, from %s", icmp[1], sender)
+	}
+}
+
+func (p *prober) quotedFlow(family desired.Family, b []byte) int {
+	at := 0
+	if family == desired.IPv4 && len(b) > 0 {
+		at = int(b[0]&0xf) * 4
+	}
+	at += 8
+	if len(b) < at {
+		return -1
+	}
+	_, dst, header, ok := ends(b[at:])
+	if !ok || len(b) < at+header+6 {
+		return -1
+	}
+	id := uint16(b[at+header+4])<<8 | uint16(b[at+header+5])
+	return slices.IndexFunc(p.out.Flows, func(f ProbeFlow) bool {
+		i := slices.IndexFunc(p.out.Flows, func(g ProbeFlow) bool { return g.To == f.To })
+		return f.To == dst && p.id(i) == id
+	})
+}
+
+func senderOf(from unix.Sockaddr) netip.Addr {
+	switch a := from.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrFrom4(a.Addr)
+	case *unix.SockaddrInet6:
+		return netip.AddrFrom16(a.Addr)
+	}
+	return netip.Addr{}
+}
+
+func codeName(code byte) string {
+	switch code {
+	case 0:
+		return " (network)"
+	case 1:
+		return " (host)"
+	case 3:
+		return " (port)"
+	case 9, 10, 13:
+		return " (prohibited by a filter)"
+	}
+	return ""
+}
+
+// filtered reads how many packets reverse path filtering has dropped, or -1.
+func filtered() int {
+	text, err := os.ReadFile("/proc/thread-self/net/netstat")
+	if err != nil {
+		return -1
+	}
+	var names []string
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] != "TcpExt:" {
+			continue
+		}
+		if names == nil {
+			names = words
+			continue
+		}
+		var n int
+		if i := slices.Index(names, "IPReversePathFilter"); i > 0 && i < len(words) {
+			if _, err := fmt.Sscan(words[i], &n); err == nil {
+				return n
+			}
+		}
+	}
+	return -1
+}
+
+func to4(a netip.Addr) [4]byte {
+	if !a.Is4() {
+		return [4]byte{}
+	}
+	return a.As4()
+}
