@@ -72,9 +72,10 @@ func (t *Table) spell(r FirewallRule, sets bool) []FirewallRule {
 		}
 		return out
 	}
+	sources, destinations := networks(r.Src, !sets), networks(r.Dst, !sets || r.Direction == Reply)
 	var out []FirewallRule
-	for _, src := range networks(r.Src, !sets) {
-		for _, dst := range networks(r.Dst, !sets || r.Direction == Reply) {
+	for _, src := range sources {
+		for _, dst := range destinations {
 			r.Src, r.Dst = src, dst
 			out = append(out, r)
 		}

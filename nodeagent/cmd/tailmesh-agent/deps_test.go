@@ -6,16 +6,32 @@ import (
 	"testing"
 )
 
-// What the agent must not be built of, and why.
+// What the agent must not be built of, and why. Processes are iptables' alone: its library starts them, and the package
+// around it looks for the programs. That none is started without need is seen in the tests of the command line.
 func TestDependencies(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
+	const (
+		library = "github.com/coreos/go-iptables/iptables"
+		edge    = "github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/iptables"
+	)
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{.ImportPath}} {{join .Imports \" \"}}", ".").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path := range strings.FieldsSeq(string(out)) {
+	found := 0
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(line)
+		path, imports := words[0], words[1:]
+		for _, imported := range imports {
+			switch {
+			case imported == "os/exec" && (path == library || path == edge), imported == library && path == edge:
+				found++
+			case imported == "os/exec":
+				t.Errorf("%s imports os/exec: only iptables may start a process", path)
+			case imported == library:
+				t.Errorf("%s imports %s, which starts processes: only %s may", path, library, edge)
+			}
+		}
 		switch {
-		case path == "os/exec":
-			t.Error("os/exec: the agent starts no process")
 		case strings.Contains(path, "terraform-provider-tailmesh/policy"), strings.Contains(path, "terraform-provider-tailmesh/provider"):
 			t.Errorf("%s: the agent carries neither the policy engine nor the provider", path)
 		case strings.HasPrefix(path, "tailscale.com"):
@@ -23,5 +39,8 @@ func TestDependencies(t *testing.T) {
 		case strings.HasPrefix(path, "github.com/hashicorp/"):
 			t.Errorf("%s: the agent needs nothing of Terraform", path)
 		}
+	}
+	if found != 3 {
+		t.Errorf("%d of the 3 imports that are allowed were seen: this test proves nothing", found)
 	}
 }
