@@ -116,7 +116,7 @@ func (c *command) validate() *cobra.Command {
 		Long:  "Judge a document, without looking at the node.\n\nExit codes: 0 it is valid; 1 it is not; 2 it could not be read.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			doc, err := c.document()
+			doc, err := c.document(cmd.Context())
 			invalid, ok := errors.AsType[*invalidDocument](err)
 			if err != nil && !ok {
 				return err

@@ -4,6 +4,8 @@ package cli
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,10 +50,11 @@ func TestBadDocuments(t *testing.T) {
 			s := startService(t, node, a)
 			s.status("ok: 2 of 2")
 			whole := node.Dump()
-			for _, doc := range bad {
-				if (doc.text == "missing" || doc.text == "folder") && way != "renamed over" {
-					continue
-				}
+			list := bad
+			if way != "renamed over" {
+				list = bad[:4]
+			}
+			for _, doc := range list {
 				logged := len(s.log.String())
 				news := func() string { return s.log.String()[logged:] }
 				switch doc.text {
@@ -161,4 +164,39 @@ func TestFullDisk(t *testing.T) {
 	must(t, os.Remove(filepath.Join(state, "filler")))
 	node.Run("nft flush chain inet tailmesh postrouting")
 	s.expect("the document put away", func() bool { after, _ := os.ReadFile(good); return strings.Contains(string(after), "100.70.0.200") })
+}
+
+// A server's document is as good as a file's, and what it last was serves a start without the server.
+func TestDocumentFromServer(t *testing.T) {
+	document := nodeDocument
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, document) }))
+	defer server.Close()
+	a := newAgent(t, "")
+	if got := a.want(exitYes, "validate", "--config", server.URL); got != server.URL+": valid: node ams1 of mesh futhark, 1 peers\n" {
+		t.Errorf("validate: %s", got)
+	}
+	document = "[]"
+	if _, got, _ := a.run("validate", "--config", server.URL); got != "tailmesh-agent: "+server.URL+": want an object, got an array\n" {
+		t.Errorf("validate of a list: %s", got)
+	}
+	if _, got, code := a.run("apply", "--config", "http://192.0.2.1/x"); code != exitUnknown || !strings.Contains(got, "--config: \"http://192.0.2.1/x\" is not protected") {
+		t.Errorf("a document in clear: exit code %d, %s", code, got)
+	}
+
+	document = nodeDocument
+	node := nstest.NewNode(t)
+	s := startService(t, node, a, "--config", server.URL)
+	s.status("ok: 2 of 2")
+	whole := node.Dump()
+	s.stop()
+	node.Run("nft delete table inet tailmesh")
+	server.Close()
+	s = startService(t, node, a, "--config", server.URL)
+	s.status("the document cannot be used; by the last good one, 2 of 2")
+	if diff := cmp.Diff(whole, node.Dump()); diff != "" {
+		t.Errorf("a start without the server (-want +got):\n%s", diff)
+	}
+	if log := s.log.String(); !strings.Contains(log, "connection refused") || strings.Count(log, "level=ERROR") != 1 {
+		t.Errorf("the log does not say what is wrong:\n%s", log)
+	}
 }

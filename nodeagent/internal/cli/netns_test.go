@@ -49,7 +49,7 @@ func (a *agent) run(args ...string) (stdout, stderr string, code int) {
 	a.t.Helper()
 	var out, errs strings.Builder
 	env := Env{Kernel: a.kernel, Stdout: &out, Stderr: &errs}
-	code = Run(a.t.Context(), env, append(args, "--config", a.path, "--socket", a.path+".no-socket", "--lock", a.path+".lock"))
+	code = Run(a.t.Context(), env, append([]string{args[0], "--config", a.path, "--socket", a.path + ".no-socket", "--lock", a.path + ".lock"}, args[1:]...))
 	return out.String(), errs.String(), code
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
-	"github.com/fsnotify/fsnotify"
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -24,6 +24,7 @@ import (
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/metrics"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/reconcile"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/source"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/tailscale"
 )
 
@@ -74,18 +75,19 @@ func (r *runner) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	files, err := fsnotify.NewWatcher()
+	from, err := source.New(r.config, r.ca)
 	if err != nil {
-		return fmt.Errorf("watch files: %w", err)
-	}
-	defer files.Close()
-	// The folder, not the file: a new document takes the old one's place by its name.
-	if err := files.Add(filepath.Dir(r.config)); err != nil {
-		return fmt.Errorf("watch the folder of the document, %q: %w", filepath.Dir(r.config), err)
+		return fmt.Errorf("--config: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
+	follow, err := from.Watch(ctx, func() { r.notice("document") }, func(err error) {
+		r.log.Warn("the document may be out of date", "error", err)
+	})
+	if err != nil {
+		return err
+	}
 	if r.listen != "" {
 		listener, err := net.Listen("tcp", r.listen)
 		if err != nil {
@@ -94,12 +96,12 @@ func (r *runner) serve(ctx context.Context) error {
 		g.Go(func() error { return serveHTTP(ctx, listener, r.metrics.Handler()) })
 	}
 	g.Go(func() error { return watcher.Run(ctx, r.notice) })
-	g.Go(func() error { return r.watchFiles(ctx, files) })
+	g.Go(follow)
 	g.Go(func() error { return r.watchTailscale(ctx) })
 	g.Go(func() error { return r.watchSignals(ctx) })
 
 	// The loop stays on this goroutine, for the same reason.
-	err = r.loop().Run(ctx)
+	err = r.loop(ctx, from).Run(ctx)
 	notify(daemon.SdNotifyStopping)
 	cancel()
 	if failed := g.Wait(); failed != nil && !errors.Is(failed, context.Canceled) {
@@ -111,11 +113,11 @@ func (r *runner) serve(ctx context.Context) error {
 	return err
 }
 
-func (r *runner) loop() *reconcile.Loop {
+func (r *runner) loop(ctx context.Context, from source.Source) *reconcile.Loop {
 	watchdog, _ := daemon.SdWatchdogEnabled(false)
 	l := &reconcile.Loop{
 		Node:       r.node(),
-		Load:       r.load,
+		Load:       r.load(ctx, from),
 		Changed:    r.changed,
 		Observe:    r.observe,
 		AliveEvery: watchdog / 3,
@@ -130,12 +132,25 @@ func (r *runner) loop() *reconcile.Loop {
 	return l
 }
 
-func (r *runner) load() (config.Document, error) {
-	doc, err := r.document()
-	if err != nil {
-		return doc, &reconcile.BadDocumentError{Err: err}
+// load returns what reads the document. What it has parsed once it parses again only when it has become another.
+func (r *runner) load(ctx context.Context, from source.Source) func() (config.Document, error) {
+	var lastText []byte
+	var last config.Document
+	return func() (config.Document, error) {
+		text, err := from.Read(ctx)
+		if err != nil {
+			return config.Document{}, &reconcile.BadDocumentError{Err: err}
+		}
+		if lastText != nil && bytes.Equal(text, lastText) {
+			return last, nil
+		}
+		doc, err := r.parse(text)
+		if err != nil {
+			return config.Document{}, &reconcile.BadDocumentError{Err: err}
+		}
+		lastText, last = text, doc
+		return doc, nil
 	}
-	return doc, nil
 }
 
 func (r *runner) goodPath() string { return filepath.Join(r.state, "good.json") }
@@ -187,27 +202,6 @@ func (r *runner) notice(what string) {
 	select {
 	case r.changed <- what:
 	default:
-	}
-}
-
-func (r *runner) watchFiles(ctx context.Context, files *fsnotify.Watcher) error {
-	name := filepath.Base(r.config)
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case e, ok := <-files.Events:
-			if !ok {
-				return errors.New("the watch of the document's folder ended")
-			}
-			// Kubernetes swaps a symbolic link beside the file instead of the file.
-			if base := filepath.Base(e.Name); base == name || base == "..data" {
-				r.notice("document")
-			}
-		case err := <-files.Errors:
-			r.log.Warn("watch of the document's folder", "error", err)
-			r.notice("document")
-		}
 	}
 }
 
