@@ -134,7 +134,7 @@ func apply(ctx context.Context, s *story, set settings, t *tofu, api *tailnet, w
 	}
 	lines := r.Plan.lines()
 	s.show(excerpt(lines, `# tailmesh_policy\.this will be`, `resource "tailmesh_policy"`)...)
-	s.show(excerpt(lines, `^      \+ requirements `, `^        \]`)...)
+	s.show(excerpt(lines, `^      \+ test_results `, `^            },`)...)
 	s.show(grep(lines, `^(Plan|Changes to Outputs|Warning):`)...)
 	s.show(excerpt(lines, `^  \+ admitted `, `^    \]`)...)
 	if r.Requirements, err = t.requirements(ctx, "plan"); err != nil {
