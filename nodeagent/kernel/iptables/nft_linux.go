@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"iter"
 	"slices"
 	"strings"
 
@@ -23,14 +24,28 @@ type attributes map[uint16][]byte
 
 func parse(b []byte) attributes {
 	out := attributes{}
-	list, err := nl.ParseRouteAttr(b)
-	if err != nil {
-		return out
-	}
-	for _, a := range list {
-		out[a.Attr.Type&nl.NLA_TYPE_MASK] = a.Value
+	for kind, value := range each(b) {
+		out[kind] = value
 	}
 	return out
+}
+
+// each goes through attributes, and ends where they do not add up. The library's own parser would end the program.
+func each(b []byte) iter.Seq2[uint16, []byte] {
+	return func(yield func(uint16, []byte) bool) {
+		for len(b) >= unix.SizeofNlAttr {
+			size := int(binary.NativeEndian.Uint16(b))
+			if size < unix.SizeofNlAttr || size > len(b) {
+				return
+			}
+			const flags = unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER
+			if !yield(binary.NativeEndian.Uint16(b[2:])&^flags, b[unix.SizeofNlAttr:size]) {
+				return
+			}
+			aligned := (size + unix.NLA_ALIGNTO - 1) &^ (unix.NLA_ALIGNTO - 1)
+			b = b[min(aligned, len(b)):]
+		}
+	}
 }
 
 func (a attributes) text(kind uint16) string { return strings.TrimRight(string(a[kind]), "\x00") }
@@ -143,14 +158,10 @@ func nftRules(f desired.Family, table, chain string) ([]nftRule, error) {
 func readRule(a attributes) nftRule {
 	// A rule that takes another's place takes its number too, so that numbers do not tell.
 	r := nftRule{print: slices.Clone(a[unix.NFTA_RULE_USERDATA]), plain: true}
-	list, err := nl.ParseRouteAttr(a[unix.NFTA_RULE_EXPRESSIONS])
-	if err != nil {
-		return nftRule{print: a[unix.NFTA_RULE_EXPRESSIONS]}
-	}
-	for _, e := range list {
-		expression := parse(e.Value)
+	for _, e := range each(a[unix.NFTA_RULE_EXPRESSIONS]) {
+		expression := parse(e)
 		if expression.text(unix.NFTA_EXPR_NAME) != "counter" {
-			r.print = append(r.print, e.Value...)
+			r.print = append(r.print, e...)
 		}
 		data := parse(expression[unix.NFTA_EXPR_DATA])
 		switch expression.text(unix.NFTA_EXPR_NAME) {

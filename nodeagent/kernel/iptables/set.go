@@ -70,13 +70,9 @@ func askSet(name string) ([][]byte, error) {
 }
 
 func readEntriesOfSet(list []byte) []netip.Prefix {
-	attrs, err := nl.ParseRouteAttr(list)
-	if err != nil {
-		return nil
-	}
 	var out []netip.Prefix
-	for _, a := range attrs {
-		entry := parse(a.Value)
+	for _, a := range each(list) {
+		entry := parse(a)
 		address := parse(entry[nl.IPSET_ATTR_IP])
 		for _, kind := range []uint16{nl.IPSET_ATTR_IPADDR_IPV4, nl.IPSET_ATTR_IPADDR_IPV6} {
 			if addr, ok := netip.AddrFromSlice(address[kind]); ok {
@@ -115,9 +111,9 @@ func changeSet(c desired.FirewallChange) error {
 	case desired.AddSet:
 		return create(name, c.Set)
 	case desired.AddElement:
-		return each(c.Elements, name, netlink.IpsetAdd)
+		return elementwise(c.Elements, name, netlink.IpsetAdd)
 	case desired.DeleteElement:
-		return each(c.Elements, name, netlink.IpsetDel)
+		return elementwise(c.Elements, name, netlink.IpsetDel)
 	case desired.DeleteSet:
 		return netlink.IpsetDestroy(name)
 	}
@@ -128,7 +124,7 @@ func changeSet(c desired.FirewallChange) error {
 	if err := create(spare, c.Set); err != nil {
 		return err
 	}
-	err := each(c.Elements, spare, netlink.IpsetAdd)
+	err := elementwise(c.Elements, spare, netlink.IpsetAdd)
 	if err == nil {
 		err = netlink.IpsetSwap(spare, name)
 	}
@@ -143,7 +139,7 @@ func create(name string, s desired.Set) error {
 	return netlink.IpsetCreate(name, s.IPSetType(), netlink.IpsetCreateOptions{Family: family})
 }
 
-func each(list []netip.Prefix, set string, change func(string, *netlink.IPSetEntry) error) error {
+func elementwise(list []netip.Prefix, set string, change func(string, *netlink.IPSetEntry) error) error {
 	for _, p := range list {
 		for _, half := range desired.Halves(p) {
 			// Replace: that the set is that way already is no error.
