@@ -340,30 +340,44 @@ func TestTailscaleRestart(t *testing.T) {
 	})
 }
 
-// Peers come and go by single elements: the rules, and so their counters and the connections, stay as they are.
+// Peers come and go by single elements, for which no process is started: the rules, and so their counters and the
+// connections, stay as they are.
 func TestPeersChange(t *testing.T) {
-	node := nstest.NewNode(t)
-	a := newAgent(t, nodeDocument)
-	a.want(exitYes, "apply")
-	node.PodReaches(nstest.Peer)
-	node.Run("ip route add 100.64.0.13 dev tailscale0 table 52")
-	a.write(strings.Replace(nodeDocument, `"peers": [`, `"peers": [{"name": "par1", "addresses": ["100.64.0.13"]}, `, 1))
-	got := a.want(exitYes, "apply")
-	if want := "nft add element inet tailmesh peers4 '{ 100.64.0.13 }'\npeer fra1 "; !strings.HasPrefix(got, want) {
-		t.Errorf("one more peer:\n%swant %s", got, want)
-	}
-	a.write(nodeDocument)
-	got = a.want(exitYes, "apply")
-	if want := "nft delete element inet tailmesh peers4 '{ 100.64.0.13 }'\npeer fra1 "; !strings.HasPrefix(got, want) {
-		t.Errorf("one peer less:\n%swant %s", got, want)
-	}
-	facts, err := kernel.Linux{}.Facts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if facts.Counters["sources of pods to peers, IPv4"].Packets != 1 {
-		t.Errorf("the counters did not survive: %v", facts.Counters)
-	}
+	overBackends(t, func(t *testing.T, b backend) {
+		if b.noSets {
+			return
+		}
+		node := b.node(t)
+		a := b.agent(t, b.document(""))
+		a.want(exitYes, "apply")
+		node.PodReaches(nstest.Peer)
+		node.Run("ip route add 100.64.0.13 dev tailscale0 table 52")
+		set := b.name.SetName("peers4")
+		add := `printf 'add ` + set + ` %s\n' 100.64.0.13 | ipset restore`
+		del := `printf 'del ` + set + ` %s\n' 100.64.0.13 | ipset restore`
+		if b.name == desired.NFTables {
+			add, del = `nft add element inet tailmesh peers4 '{ 100.64.0.13 }'`, `nft delete element inet tailmesh peers4 '{ 100.64.0.13 }'`
+		}
+		before := children(t)
+		a.write(strings.Replace(b.document(""), `"peers": [`, `"peers": [{"name": "par1", "addresses": ["100.64.0.13"]}, `, 1))
+		if got := a.want(exitYes, "apply"); !strings.HasPrefix(got, add+"\npeer fra1 ") {
+			t.Errorf("one more peer:\n%swant %s", got, add)
+		}
+		a.write(b.document(""))
+		if got := a.want(exitYes, "apply"); !strings.HasPrefix(got, del+"\npeer fra1 ") {
+			t.Errorf("one peer less:\n%swant %s", got, del)
+		}
+		facts, err := a.kernel.Facts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if children(t) != before {
+			t.Error("a process was started")
+		}
+		if facts.Counters["sources of pods to peers, IPv4"].Packets != 1 {
+			t.Errorf("the counters did not survive: %v", facts.Counters)
+		}
+	})
 }
 
 // Whatever somebody does to the agent's objects is noticed and mended.
@@ -546,18 +560,24 @@ func TestWithoutCapability(t *testing.T) {
 	})
 }
 
-// A thousand peers fit into one transaction, and are read back whole.
+// Thousands of peers fit into one transaction, or into sets, and are read back whole.
 func TestManyPeers(t *testing.T) {
-	nstest.NewNode(t)
-	var peers strings.Builder
-	for i := range 5000 {
-		fmt.Fprintf(&peers, `{"name": "p%d", "addresses": ["100.70.%d.%d"]}, `, i, i/250, 1+i%250)
-	}
-	a := newAgent(t, strings.Replace(nodeDocument, `"peers": [`, `"peers": [`+peers.String(), 1))
-	a.want(exitNo, "apply") // tailscaled knows only one of them
-	if got := a.want(exitYes, "plan"); got != "nothing to do\n" {
-		t.Errorf("second plan: %.200s", got)
-	}
+	overBackends(t, func(t *testing.T, b backend) {
+		count := 5000
+		if b.noSets {
+			count = 50 // a rule for each, and for each rule a process
+		}
+		b.node(t)
+		var peers strings.Builder
+		for i := range count {
+			fmt.Fprintf(&peers, `{"name": "p%d", "addresses": ["100.70.%d.%d"]}, `, i, i/250, 1+i%250)
+		}
+		a := b.agent(t, strings.Replace(b.document(""), `"peers": [`, `"peers": [`+peers.String(), 1))
+		a.want(exitNo, "apply") // tailscaled knows only one of them
+		if got := a.want(exitYes, "plan"); got != "nothing to do\n" {
+			t.Errorf("second plan: %.200s", got)
+		}
+	})
 }
 
 // A connection that began before the source was translated would keep its own for as long as packets come.

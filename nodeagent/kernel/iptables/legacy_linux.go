@@ -62,8 +62,8 @@ func legacyTables(f desired.Family) ([]string, error) {
 		path = "/proc/thread-self/net/ip6_tables_names"
 	}
 	text, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
+		return nil, nil // only root may read it, and only root can use iptables-legacy
 	}
 	return strings.Fields(string(text)), err
 }
