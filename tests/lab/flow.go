@@ -55,9 +55,6 @@ const (
 
 func isFlowPort(p uint16) bool { return p >= firstFlowPort && p <= lastFlowPort }
 
-// settle is how long the taps may lag behind.
-const settle = 40 * time.Millisecond
-
 // Send tries a flow once.
 func (l *Lab) Send(ctx context.Context, f Flow, limit time.Duration) Seen {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -81,7 +78,7 @@ func (l *Lab) Send(ctx context.Context, f Flow, limit time.Duration) Seen {
 	default:
 		err = fmt.Errorf("unknown protocol %q", f.Proto)
 	}
-	time.Sleep(settle)
+	l.taps.catchUp()
 	defer l.taps.forget(key)
 	return f.seen(l.taps.seen(key), err)
 }

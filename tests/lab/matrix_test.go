@@ -147,16 +147,17 @@ const (
 	attempt  = 1500 * time.Millisecond
 )
 
-// try tries a flow until what is seen is sure. A flow that is answered is; one that is lost is where it is expected to be
-// and the control flow is answered right after it.
+// try tries a flow until what is seen is sure. A flow that is answered is. One that is lost is where it is expected to be
+// and the control flow is answered both right before it and right after it.
 func (l *Lab) try(ctx context.Context, r row, want string) (string, Seen) {
 	for end := time.Now().Add(patience); ; {
+		fair := !strings.HasPrefix(want, "lost") || l.Send(ctx, r.control, attempt).OK
 		s := l.Send(ctx, r.flow, attempt)
 		got := r.describe(s)
-		if s.OK || time.Now().After(end) {
+		switch {
+		case s.OK, time.Now().After(end):
 			return got, s
-		}
-		if strings.HasPrefix(want, "lost") && l.Send(ctx, r.control, attempt).OK {
+		case strings.HasPrefix(want, "lost") && fair && l.Send(ctx, r.control, attempt).OK:
 			return got, s
 		}
 	}

@@ -9,8 +9,11 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,8 +31,16 @@ type sighting struct {
 // are seen as they are handed to the device: after all translation.
 type taps struct {
 	mu    sync.Mutex
-	files []*os.File
+	all   []*tap
 	flows map[flowKey][]sighting
+}
+
+// tap listens in one namespace.
+type tap struct {
+	ns   string
+	file *os.File
+	conn syscall.RawConn
+	mu   sync.Mutex // held from taking a packet out of the queue until it is dealt with
 }
 
 func newTaps() *taps { return &taps{flows: map[flowKey][]sighting{}} }
@@ -57,10 +68,34 @@ func (t *taps) forget(key flowKey) {
 func (t *taps) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, f := range t.files {
-		f.Close()
+	for _, tap := range t.all {
+		tap.file.Close()
 	}
-	t.files = nil
+	t.all = nil
+}
+
+// catchUp waits until the taps have dealt with what had been sent before. The kernel hands packets to them as it sends
+// or receives them, so what was answered is in their queues already. On a busy machine that takes some time.
+func (t *taps) catchUp() {
+	t.mu.Lock()
+	all := slices.Clone(t.all)
+	t.mu.Unlock()
+	for _, tap := range all {
+		for end := time.Now().Add(2 * time.Second); !tap.idle() && time.Now().Before(end); {
+			time.Sleep(2 * time.Millisecond)
+		}
+	}
+}
+
+// idle reports whether the tap's queue is empty.
+func (t *tap) idle() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	queued := 0
+	if err := t.conn.Control(func(fd uintptr) { queued, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ) }); err != nil {
+		return true // closed
+	}
+	return queued == 0
 }
 
 // add listens in one more namespace.
@@ -85,58 +120,67 @@ func (t *taps) add(ns string) error {
 	if err != nil {
 		return fmt.Errorf("tap in %s: %w", ns, err)
 	}
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	one := &tap{ns: ns, file: file, conn: conn}
 	t.mu.Lock()
-	t.files = append(t.files, file)
+	t.all = append(t.all, one)
 	t.mu.Unlock()
-	go t.listen(ns, file)
+	go t.listen(one)
 	return nil
 }
 
-func (t *taps) listen(ns string, file *os.File) {
-	conn, err := file.SyscallConn()
-	if err != nil {
-		return // closed
-	}
+func (t *taps) listen(one *tap) {
 	devices := map[int]string{}
 	buf := make([]byte, 256)
 	for {
 		var n int
 		var from unix.Sockaddr
 		var failed error
-		err := conn.Read(func(fd uintptr) bool {
+		if err := one.conn.Read(func(fd uintptr) bool {
+			one.mu.Lock()
 			n, from, failed = unix.Recvfrom(int(fd), buf, 0)
-			return !errors.Is(failed, unix.EAGAIN)
-		})
-		if err != nil {
+			if errors.Is(failed, unix.EAGAIN) {
+				one.mu.Unlock()
+				return false
+			}
+			return true
+		}); err != nil {
 			return // closed
 		}
-		link, ok := from.(*unix.SockaddrLinklayer)
-		if failed != nil || !ok {
-			continue // a device went down
+		if link, ok := from.(*unix.SockaddrLinklayer); ok && failed == nil { // it fails when a device goes down
+			t.take(one.ns, devices, link, buf[:n])
 		}
-		h, ok := parse(buf[:n])
-		if !ok {
-			continue
-		}
-		t.mu.Lock()
-		_, watched := t.flows[h.key]
-		t.mu.Unlock()
-		if !watched {
-			continue
-		}
-		device, known := devices[link.Ifindex]
-		if !known {
-			device = deviceName(ns, link.Ifindex)
-			devices[link.Ifindex] = device
-		}
-		t.mu.Lock()
-		if list, ok := t.flows[h.key]; ok {
-			t.flows[h.key] = append(list, sighting{
-				ns: ns, device: device, out: link.Pkttype == unix.PACKET_OUTGOING, reply: h.reply, carried: h.inner,
-				src: h.src, dst: h.dst,
-			})
-		}
-		t.mu.Unlock()
+		one.mu.Unlock()
+	}
+}
+
+// take keeps a packet if it is of a flow that is being watched. devices are the names of the namespace's devices so far.
+func (t *taps) take(ns string, devices map[int]string, link *unix.SockaddrLinklayer, packet []byte) {
+	h, ok := parse(packet)
+	if !ok {
+		return
+	}
+	t.mu.Lock()
+	_, watched := t.flows[h.key]
+	t.mu.Unlock()
+	if !watched {
+		return
+	}
+	device, known := devices[link.Ifindex]
+	if !known {
+		device = deviceName(ns, link.Ifindex)
+		devices[link.Ifindex] = device
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if list, ok := t.flows[h.key]; ok {
+		t.flows[h.key] = append(list, sighting{
+			ns: ns, device: device, out: link.Pkttype == unix.PACKET_OUTGOING, reply: h.reply, carried: h.inner,
+			src: h.src, dst: h.dst,
+		})
 	}
 }
 
