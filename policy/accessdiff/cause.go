@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tailmesh/terraform-provider-tailmesh/policy"
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
 )
 
@@ -74,8 +73,7 @@ func sectionOf(d *edit) string {
 
 // definitions lists the edited definitions that a rule depends on.
 func (f *folder) definitions(r cause) []*edit {
-	p := r.side.report.Policy
-	src, dst := ruleNames(r.side, r.path)
+	names := r.side.names[r.path]
 	var out []*edit
 	seen := map[string]bool{}
 	var follow func(path string)
@@ -109,43 +107,20 @@ func (f *folder) definitions(r cause) []*edit {
 			}
 		}
 	}
-	for _, name := range slices.Concat(src, dst) {
+	for _, name := range slices.Concat(names.src, names.dst) {
 		for _, section := range []string{"groups", "hosts", "ipsets"} {
 			follow(keyed(section, name))
 		}
 	}
-	postures, own := rulePostures(p, r.path)
-	if !own {
+	postures := names.postures
+	if len(postures) == 0 {
 		follow("defaultSrcPosture")
+		postures = r.side.report.Policy.DefaultSrcPosture.Values()
 	}
 	for _, name := range postures {
 		follow(keyed("postures", name))
 	}
 	return out
-}
-
-// rulePostures lists the postures that a rule asks for, and whether it names them itself.
-func rulePostures(p *policy.Policy, path string) (names []string, own bool) {
-	var list policy.Strings
-	for i := range p.Grants {
-		if p.Grants[i].Path == path {
-			list = p.Grants[i].SrcPosture
-		}
-	}
-	for i := range p.ACLs {
-		if p.ACLs[i].Path == path {
-			list = p.ACLs[i].SrcPosture
-		}
-	}
-	for i := range p.SSH {
-		if p.SSH[i].Path == path {
-			list = p.SSH[i].SrcPosture
-		}
-	}
-	if len(list.Items) > 0 {
-		return list.Values(), true
-	}
-	return p.DefaultSrcPosture.Values(), false
 }
 
 // unused lists the edits that are the cause of no change; differs says whether there is any.

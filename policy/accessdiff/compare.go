@@ -165,8 +165,10 @@ func (k *comparer) lane(ci, gi int, c *class, gr *group, l int, from, to []entry
 		}
 		found[key] = append(found[key], s)
 	}
+	open := hasUnknown(from) || hasUnknown(to)
+	before, now := newSweep(from), newSweep(to)
 	for _, s := range segments(from, to) {
-		k.segment(from, to, s, emit)
+		k.segment(before.at(s.first), now.at(s.first), open, s, emit)
 	}
 	for _, key := range order {
 		f := fact{ci, gi, key.src}
@@ -252,30 +254,68 @@ func segments(from, to []entry) []span {
 	return out
 }
 
-func (e *entry) admits(port int) bool {
-	for _, p := range e.ports {
-		if p.first <= port && port <= p.last {
-			return true
+func hasUnknown(entries []entry) bool {
+	return slices.ContainsFunc(entries, func(e entry) bool { return len(e.unknown) > 0 })
+}
+
+// sweep finds the entries that admit a port, for ports that only grow: many rules may each have their own.
+type sweep struct {
+	starts []start
+	active []active
+	buf    []*entry
+}
+
+type start struct {
+	port  int
+	index int
+	entry *entry
+	last  int
+}
+
+type active struct {
+	index int
+	entry *entry
+	last  int
+}
+
+func newSweep(entries []entry) *sweep {
+	s := &sweep{}
+	for i := range entries {
+		for _, p := range entries[i].ports {
+			s.starts = append(s.starts, start{p.first, i, &entries[i], p.last})
 		}
 	}
-	return false
+	slices.SortStableFunc(s.starts, func(a, b start) int { return a.port - b.port })
+	return s
+}
+
+// at returns the entries that admit a port, in the order of the rules.
+func (s *sweep) at(port int) []*entry {
+	s.active = slices.DeleteFunc(s.active, func(a active) bool { return a.last < port })
+	for len(s.starts) > 0 && s.starts[0].port <= port {
+		if st := s.starts[0]; st.last >= port {
+			i, _ := slices.BinarySearchFunc(s.active, st.index, func(a active, index int) int { return a.index - index })
+			s.active = slices.Insert(s.active, i, active{st.index, st.entry, st.last})
+		}
+		s.starts = s.starts[1:]
+	}
+	s.buf = s.buf[:0]
+	for _, a := range s.active {
+		s.buf = append(s.buf, a.entry)
+	}
+	return s.buf
 }
 
 // segment finds what to admits and from does not, in one stretch of ports on which every rule is of one mind. From is
 // called old here and to new; for what is lost it is the other way round. Conditions are taken one by one: what two
 // policies make depend on the same condition is the same, whatever the answer would be.
-func (k *comparer) segment(from, to []entry, s span, emit func(*entry, int, bitset, span)) {
+func (k *comparer) segment(from, to []*entry, open bool, s span, emit func(*entry, int, bitset, span)) {
 	oldSure, oldAny, newSure := k.scratch[0], k.scratch[1], k.scratch[2]
 	oldSure.clear()
 	newSure.clear()
 	oldAny.clear()
 	old := map[int]bitset{} // by condition
-	open := false
-	for i := range from {
-		e := &from[i]
-		if !e.admits(s.first) {
-			continue
-		}
+	for _, e := range from {
 		oldSure.or(e.sure)
 		for _, u := range e.unknown {
 			if old[u.needs] == nil {
@@ -283,19 +323,13 @@ func (k *comparer) segment(from, to []entry, s span, emit func(*entry, int, bits
 			}
 			old[u.needs].or(u.set)
 			oldAny.or(u.set)
-			open = true
 		}
 	}
 	done, r := k.scratch[3], k.scratch[4]
 	copy(done, oldSure)
 	done.or(oldAny)
-	for i := range to {
-		e := &to[i]
-		if !e.admits(s.first) {
-			continue
-		}
+	for _, e := range to {
 		newSure.or(e.sure)
-		open = open || len(e.unknown) > 0
 		if e.shared {
 			continue
 		}
@@ -317,11 +351,7 @@ func (k *comparer) segment(from, to []entry, s span, emit func(*entry, int, bits
 	slices.Sort(needs)
 	seen := k.scratch[5]
 	copy(seen, oldSure)
-	for i := range to {
-		e := &to[i]
-		if !e.admits(s.first) {
-			continue
-		}
+	for _, e := range to {
 		for _, n := range needs {
 			copy(r, e.sure)
 			r.and(old[n])
@@ -335,11 +365,7 @@ func (k *comparer) segment(from, to []entry, s span, emit func(*entry, int, bits
 	// Perhaps admitted now, on a condition that did not count before.
 	copy(seen, oldSure)
 	seen.or(newSure)
-	for i := range to {
-		e := &to[i]
-		if !e.admits(s.first) {
-			continue
-		}
+	for _, e := range to {
 		for _, u := range e.unknown {
 			copy(r, u.set)
 			r.andNot(seen)

@@ -1,7 +1,6 @@
 package accessdiff
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,7 +23,6 @@ type item struct {
 type field struct {
 	name   string
 	values []string
-	set    bool // the order of values means nothing
 }
 
 // edit is how an item of one policy became one of the other.
@@ -77,68 +75,104 @@ func definitions(lists ...[]*item) map[string]bool {
 
 // pair finds which item became which: one with the same name or text, else one that kept most of what it says.
 func (e *edits) pair(section string, old, new []*item) {
-	taken := map[*item]*item{} // by new
-	gone := map[*item]bool{}
-	take := func(o, n *item) { taken[n], gone[o] = o, true }
+	from := map[*item]*item{} // of the new
+	to := map[*item]*item{}   // of the old
+	take := func(o, n *item) { from[n], to[o] = o, n }
+	name := func(it *item) string {
+		if it.key != "" {
+			return it.key
+		}
+		return it.text
+	}
 	waiting := map[string][]*item{}
 	for _, o := range old {
-		k := o.key + "\x00" + o.text
-		if o.key != "" {
-			k = o.key
-		}
-		waiting[k] = append(waiting[k], o)
+		waiting[name(o)] = append(waiting[name(o)], o)
 	}
-	last := -1
-	moved := false
 	for _, n := range new {
-		k := n.key + "\x00" + n.text
-		if n.key != "" {
-			k = n.key
-		}
-		if l := waiting[k]; len(l) > 0 {
+		if l := waiting[name(n)]; len(l) > 0 {
 			take(l[0], n)
-			waiting[k] = l[1:]
-			if n.key == "" {
-				at := slices.Index(old, l[0])
-				moved = moved || at < last
-				last = at
-			}
+			waiting[name(n)] = l[1:]
 		}
 	}
-	for _, need := range []int{2, 1} {
-		near := map[string][]*item{}
-		for _, o := range old {
-			if !gone[o] && o.key == "" {
-				for _, k := range o.likeness(need) {
-					near[k] = append(near[k], o)
-				}
-			}
-		}
-		for _, n := range new {
-			if taken[n] != nil || n.key != "" {
-				continue
-			}
-			for _, k := range n.likeness(need) {
-				l := slices.DeleteFunc(near[k], func(o *item) bool { return gone[o] })
-				near[k] = l
-				if len(l) > 0 {
-					take(l[0], n)
-					break
-				}
-			}
-		}
+	// Two things in common make a rule the same one wherever it is, one thing only between the same neighbours.
+	e.near(old, new, from, to, 2, func(*item) *item { return nil })
+	before := neighbours(old, new, from, to)
+	e.near(old, new, from, to, 1, func(it *item) *item { return before[it] })
+	last, moved := -1, false
+	place := make(map[*item]int, len(old))
+	for i, o := range old {
+		place[o] = i
 	}
 	for _, n := range new {
-		e.put(&edit{old: taken[n], new: n})
+		o := from[n]
+		e.put(&edit{old: o, new: n})
+		if o != nil && n.key == "" {
+			moved = moved || place[o] < last
+			last = max(last, place[o])
+		}
 	}
 	for _, o := range old {
-		if !gone[o] {
+		if to[o] == nil {
 			e.put(&edit{old: o})
 		}
 	}
 	if moved {
 		e.order = append(e.order, section)
 	}
+}
+
+// near pairs rules that have as many fields in common, and the same value of where.
+func (e *edits) near(old, new []*item, from, to map[*item]*item, fields int, where func(*item) *item) {
+	type likeness struct {
+		text  string
+		where *item
+	}
+	waiting := map[likeness][]*item{}
+	for _, o := range old {
+		if to[o] == nil && o.key == "" {
+			for _, t := range o.likeness(fields) {
+				k := likeness{t, where(o)}
+				waiting[k] = append(waiting[k], o)
+			}
+		}
+	}
+	for _, n := range new {
+		if from[n] != nil || n.key != "" {
+			continue
+		}
+		for _, t := range n.likeness(fields) {
+			k := likeness{t, where(n)}
+			l := waiting[k]
+			for len(l) > 0 && to[l[0]] != nil {
+				l = l[1:]
+			}
+			waiting[k] = l
+			if len(l) > 0 {
+				from[n], to[l[0]] = l[0], n
+				break
+			}
+		}
+	}
+}
+
+// neighbours gives each rule the old one of the nearest pair in front of it.
+func neighbours(old, new []*item, from, to map[*item]*item) map[*item]*item {
+	out := map[*item]*item{}
+	var last *item
+	for _, o := range old {
+		out[o] = last
+		if to[o] != nil {
+			last = o
+		}
+	}
+	last = nil
+	for _, n := range new {
+		out[n] = last
+		if from[n] != nil {
+			last = from[n]
+		}
+	}
+	return out
 }
 
 func (e *edits) put(d *edit) {
@@ -162,7 +196,8 @@ func (it *item) likeness(n int) []string {
 	if n == 1 {
 		// One field alone must be about who or what, not about how.
 		return slices.DeleteFunc(said, func(s string) bool {
-			return !strings.HasPrefix(s, "src\x00") && !strings.HasPrefix(s, "dst\x00") && !strings.HasPrefix(s, "target\x00")
+			name, _, _ := strings.Cut(s, "\x00")
+			return !slices.Contains([]string{"src", "dst", "target", "attr"}, name)
 		})
 	}
 	var out []string
@@ -187,18 +222,18 @@ func itemsOf(p *policy.Policy) []*item {
 		it.text = b.String()
 		out = append(out, it)
 	}
-	set := func(name string, s policy.Strings) field { return field{name, s.Values(), true} }
+	set := func(name string, s policy.Strings) field { return field{name, s.Values()} }
 	one := func(name string, s policy.String) field {
 		if s.Value == "" {
 			return field{name: name}
 		}
-		return field{name, []string{s.Value}, true}
+		return field{name, []string{s.Value}}
 	}
 	flag := func(name string, b policy.Bool) field {
 		if !b.Present {
 			return field{name: name}
 		}
-		return field{name, []string{strconv.FormatBool(b.Value)}, true}
+		return field{name, []string{strconv.FormatBool(b.Value)}}
 	}
 	for i := range p.Grants {
 		g := &p.Grants[i]
@@ -225,29 +260,29 @@ func itemsOf(p *policy.Policy) []*item {
 		t := &p.SSHTests[i]
 		add("sshTests", t.Path, "", one("src", t.Src), set("dst", t.Dst), set("accept", t.Accept), set("deny", t.Deny), set("check", t.Check), attributes(t.SrcPostureAttrs))
 	}
-	def := func(section, name string, values policy.Strings, ordered bool) {
-		add(section, keyed(section, name), name, field{"", values.Values(), !ordered})
+	def := func(section, name string, values policy.Strings) {
+		add(section, keyed(section, name), name, set("", values))
 	}
 	for _, g := range p.Groups {
-		def("groups", g.Name.Value, g.Members, false)
+		def("groups", g.Name.Value, g.Members)
 	}
 	for _, s := range p.IPSets {
-		def("ipsets", s.Name.Value, s.Entries, true)
+		def("ipsets", s.Name.Value, s.Entries)
 	}
 	for _, t := range p.TagOwners {
-		def("tagOwners", t.Name.Value, t.Owners, false)
+		def("tagOwners", t.Name.Value, t.Owners)
 	}
 	for _, d := range p.Postures {
-		def("postures", d.Name.Value, d.Assertions, false)
+		def("postures", d.Name.Value, d.Assertions)
 	}
 	for _, h := range p.Hosts {
 		add("hosts", keyed("hosts", h.Name.Value), h.Name.Value, one("", h.Value))
 	}
 	for _, a := range p.AutoApprovers.Routes {
-		def(routesSection, a.Name.Value, a.Who, false)
+		def(routesSection, a.Name.Value, a.Who)
 	}
 	for _, a := range p.AutoApprovers.Services {
-		def(servicesSection, a.Name.Value, a.Who, false)
+		def(servicesSection, a.Name.Value, a.Who)
 	}
 	single := func(name string, f field) {
 		if len(f.values) > 0 {
@@ -261,22 +296,20 @@ func itemsOf(p *policy.Policy) []*item {
 	single("OneCGNATRoute", one("", p.OneCGNATRoute))
 	raw := func(name string, r policy.Raw) {
 		if r.Present {
-			var b bytes.Buffer
-			b.Write(r.Value)
-			single(name, field{"", []string{b.String()}, true})
+			single(name, field{"", []string{string(r.Value)}})
 		}
 	}
 	raw("derpMap", p.DERPMap)
 	raw("attrConfig", p.AttrConfig)
 	raw("externalTailnets", p.ExternalTailnets)
 	for _, s := range p.Unknown {
-		single(s.Name.Value, field{"", []string{string(s.Raw.Value)}, true})
+		single(s.Name.Value, field{"", []string{string(s.Raw.Value)}})
 	}
 	return out
 }
 
 func apps(caps []policy.Capability) field {
-	f := field{name: "app", set: true}
+	f := field{name: "app"}
 	for _, c := range caps {
 		for _, v := range capValues(c.Values) {
 			f.values = append(f.values, strings.TrimSpace(c.Name.Value+" "+v))
@@ -286,7 +319,7 @@ func apps(caps []policy.Capability) field {
 }
 
 func attributes[V ~[]byte](m map[string]V) field {
-	f := field{name: "srcPostureAttrs", set: true}
+	f := field{name: "srcPostureAttrs"}
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		f.values = append(f.values, k+" "+string(m[k]))
 	}
@@ -306,29 +339,44 @@ func (d *edit) path() string {
 
 // String is the edit with its place: `grants[3].ip "443" -> "*"`, "grants[9] added".
 func (d *edit) String() string {
-	switch {
-	case d.old == nil:
-		return d.new.path + " added"
-	case d.new == nil:
-		return d.old.path + " removed"
-	}
-	path := d.path()
 	var out []string
-	for i, f := range d.new.fields {
-		if text := f.since(d.old.fields[i]); text != "" {
-			if f.name != "" {
-				out = append(out, path+"."+f.name+" "+text)
-			} else {
-				out = append(out, path+" "+text)
-			}
+	for _, w := range d.fields() {
+		switch {
+		case w.name != "":
+			out = append(out, d.path()+"."+w.name+" "+w.what)
+		default:
+			out = append(out, d.path()+" "+w.what)
 		}
 	}
 	return strings.Join(out, ", ")
 }
 
-// what is the edit without the path of its item.
+// what is the edit without its place.
 func (d *edit) what() string {
-	return strings.TrimSpace(strings.TrimPrefix(strings.ReplaceAll(d.String(), ", "+d.path(), ", "), d.path()))
+	var out []string
+	for _, w := range d.fields() {
+		out = append(out, strings.TrimSpace(w.name+" "+w.what))
+	}
+	return strings.Join(out, ", ")
+}
+
+// fieldEdit is what became of a field, or with an empty name of the item.
+type fieldEdit struct{ name, what string }
+
+func (d *edit) fields() []fieldEdit {
+	switch {
+	case d.old == nil:
+		return []fieldEdit{{"", "added"}}
+	case d.new == nil:
+		return []fieldEdit{{"", "removed"}}
+	}
+	var out []fieldEdit
+	for i, f := range d.new.fields {
+		if what := f.since(d.old.fields[i]); what != "" {
+			out = append(out, fieldEdit{f.name, what})
+		}
+	}
+	return out
 }
 
 // since words what became of a field.

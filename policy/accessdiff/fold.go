@@ -92,9 +92,12 @@ func (f *folder) result() *Result {
 func (f *folder) sort(l []Change) {
 	kinds := []Kind{Network, SSH, Capability, Attribute, Route}
 	slices.SortStableFunc(l, func(a, b Change) int {
-		return cmp.Or(cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)), strings.Compare(a.Effect, b.Effect),
+		if c := cmp.Or(cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)), strings.Compare(a.Effect, b.Effect),
 			cmp.Compare(a.Cause.Range.Start.Offset, b.Cause.Range.Start.Offset), strings.Compare(a.Cause.Rule, b.Cause.Rule),
-			cmp.Compare(b.Pairs, a.Pairs), strings.Compare(a.String(), b.String()))
+			cmp.Compare(b.Pairs, a.Pairs)); c != 0 {
+			return c
+		}
+		return strings.Compare(a.String(), b.String())
 	})
 }
 
@@ -208,9 +211,9 @@ func (f *folder) change(b bundle, fr fragment) Change {
 	if b.lost {
 		c.Effect, n = lostText, f.namers[0]
 	}
-	srcNames, dstNames := ruleNames(f.causes[b.cause].side, f.causes[b.cause].path)
+	names := f.causes[b.cause].side.names[f.causes[b.cause].path]
 	src := newBitset(f.size)
-	srcOther, dstOther := f.counterpart(f.causes[b.cause])
+	other := f.counterpart(f.causes[b.cause])
 	dst := target{own: newBitset(f.size)}
 	var behind netipx.IPSetBuilder
 	var unplaced []string
@@ -238,8 +241,8 @@ func (f *folder) change(b bundle, fr fragment) Change {
 		}
 	}
 	if b.kind != Attribute && b.kind != Route {
-		c.Src = n.party(src, srcNames, srcOther)
-		if sel := n.unknownGroup(c.Needs, src, srcNames); sel != "" {
+		c.Src, _ = n.party(src, names.src, other.src)
+		if sel := n.unknownGroup(c.Needs, src, names.src); sel != "" {
 			c.Src.Names, c.Src.Except = []string{sel}, nil
 		}
 	}
@@ -250,7 +253,11 @@ func (f *folder) change(b bundle, fr fragment) Change {
 	case slices.Contains(fr.srcs, ownDevices):
 		c.Dst = Party{Names: []string{autogroupSelf}, Devices: len(f.devicesIn(dst.own))}
 	default:
-		c.Dst = n.destination(dst, f.all, dstNames, dstOther)
+		all := f.all
+		if b.kind != Network {
+			all.behind = &netipx.IPSet{} // the rest is about devices themselves
+		}
+		c.Dst = n.destination(dst, all, names.dst, other.dst)
 	}
 	for _, ci := range classes {
 		c.Pairs += f.pairs(f.classes[ci], byClass[ci])
@@ -260,14 +267,14 @@ func (f *folder) change(b bundle, fr fragment) Change {
 }
 
 // counterpart are the selectors of the same rule in the other policy.
-func (f *folder) counterpart(c cause) (src, dst []string) {
+func (f *folder) counterpart(c cause) ruleNames {
 	if d := f.edits.byOld[c.path]; c.side == f.sides[0] && d != nil && d.new != nil {
-		return ruleNames(f.sides[1], d.new.path)
+		return f.sides[1].names[d.new.path]
 	}
 	if d := f.edits.byNew[c.path]; c.side == f.sides[1] && d != nil && d.old != nil {
-		return ruleNames(f.sides[0], d.old.path)
+		return f.sides[0].names[d.old.path]
 	}
-	return nil, nil
+	return ruleNames{}
 }
 
 // aim adds a group of a class to a destination.

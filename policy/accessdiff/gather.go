@@ -79,6 +79,7 @@ type side struct {
 	landings [][]landing // by device
 	unplaced map[string][]landing
 	needs    map[string]string // what is not known of an unplaced destination
+	names    map[string]ruleNames
 }
 
 type pieceKey struct {
@@ -109,7 +110,7 @@ type gatherer struct {
 	pending []func() // what awaits the points
 	texts   map[string]bool
 	logins  []string // accounts that ssh rules name, root and nonroot apart
-	routes  []string // what approvers approve
+	routes  []network
 }
 
 type causeKey struct {
@@ -129,6 +130,7 @@ func gather(w *world, sides ...*side) *gatherer {
 	for _, s := range sides {
 		s.byKey, s.unplaced, s.needs = map[pieceKey]int{}, map[string][]landing{}, map[string]string{}
 		s.landings = make([][]landing, len(w.devices))
+		s.names = indexRules(s.report.Policy)
 		g.rules(s)
 		g.ssh(s)
 		g.attrs(s)
@@ -144,20 +146,28 @@ func gather(w *world, sides ...*side) *gatherer {
 // names collects what lanes stand for one account or route each.
 func (g *gatherer) names(s *side) {
 	p := s.report.Policy
-	for _, r := range p.SSH {
-		for _, u := range trimmed(r.Users) {
-			if u != "root" && u != laneNonroot && !slices.Contains(g.logins, u) {
+	for i := range p.SSH {
+		for _, u := range trimmed(p.SSH[i].Users) {
+			if u != "root" && u != laneNonroot {
 				g.logins = append(g.logins, u)
 			}
 		}
 	}
 	for _, a := range p.AutoApprovers.Routes {
-		if !slices.Contains(g.routes, a.Name.Value) {
-			g.routes = append(g.routes, a.Name.Value)
+		if prefix, err := netip.ParsePrefix(a.Name.Value); err == nil {
+			g.routes = append(g.routes, network{a.Name.Value, prefix})
 		}
 	}
 	slices.Sort(g.logins)
-	slices.Sort(g.routes)
+	g.logins = slices.Compact(g.logins)
+	slices.SortFunc(g.routes, func(a, b network) int { return strings.Compare(a.text, b.text) })
+	g.routes = slices.CompactFunc(g.routes, func(a, b network) bool { return a.text == b.text })
+}
+
+// network is a route that approvers name.
+type network struct {
+	text   string
+	prefix netip.Prefix
 }
 
 func (g *gatherer) lane(kind Kind, name, detail string) int {
@@ -555,7 +565,7 @@ func (g *gatherer) attrs(s *side) {
 	}
 	if p.RandomizeClientPort.Value {
 		n := p.RandomizeClientPort.Node
-		n.Path = "randomizeClientPort"
+		n.Path = randomizePath
 		add(n, []string{"*"}, []ware{{g.lane(Attribute, "randomize-client-port", ""), noPorts()}})
 	}
 }
@@ -607,11 +617,12 @@ func (g *gatherer) approvers(s *side) {
 
 const exitNode = "exit node"
 
-// Paths of what approves.
+// Paths of what is no rule in a list.
 const (
 	routesSection   = "autoApprovers.routes"
 	servicesSection = "autoApprovers.services"
 	exitSection     = "autoApprovers.exitNode"
+	randomizePath   = "randomizeClientPort"
 )
 
 // routesWithin lists the approved networks of either policy that lie in one of them.
@@ -622,11 +633,15 @@ func (g *gatherer) routesWithin(outer string) []string {
 	}
 	var out []string
 	for _, r := range g.routes {
-		if q, err := netip.ParsePrefix(r); err == nil && q.Bits() >= p.Bits() && p.Contains(q.Addr()) {
-			out = append(out, r)
+		if within(r.prefix, p) {
+			out = append(out, r.text)
 		}
 	}
 	return out
+}
+
+func within(inner, outer netip.Prefix) bool {
+	return inner.Bits() >= outer.Bits() && outer.Contains(inner.Addr())
 }
 
 func keyed(section, key string) string { return fmt.Sprintf("%s[%q]", section, key) }

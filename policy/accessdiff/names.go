@@ -84,9 +84,9 @@ func (n *namer) selector(text string) bitset {
 
 // party names a set of points. What the rule itself names comes first, and of what is left out what it named before, or
 // names now.
-func (n *namer) party(b bitset, preferred, other []string) Party {
+func (n *namer) party(b bitset, preferred, other []string) (out Party, cost int) {
 	names, cost := n.cover(b, preferred)
-	out := Party{Names: names, Devices: len(n.devicesIn(b))}
+	out = Party{Names: names, Devices: len(n.devicesIn(b))}
 	for _, p := range preferred {
 		whole := n.selector(p)
 		if !b.within(whole) {
@@ -94,11 +94,11 @@ func (n *namer) party(b bitset, preferred, other []string) Party {
 		}
 		rest := whole.clone()
 		rest.andNot(b)
-		if except, c := n.cover(rest, other); 1+c < cost && len(except) > 0 {
-			out.Names, out.Except, cost = []string{p}, except, 1+c
+		if except, c := n.cover(rest, other); nameCost+c < cost && len(except) > 0 {
+			out.Names, out.Except, cost = []string{p}, except, nameCost+c
 		}
 	}
-	return out
+	return out, cost
 }
 
 // unknownGroup returns the name of the group whose unknown members are meant, where they alone are: nobody whom the rule
@@ -116,8 +116,13 @@ func (n *namer) unknownGroup(needs string, b bitset, preferred []string) string 
 	return out
 }
 
-// addressCost is how much worse to read a range of addresses is than a name.
-const addressCost = 5
+// How hard to read names are: a range of addresses behind a router is worse than a name, and one in the tailnet that
+// belongs to no device says next to nothing.
+const (
+	nameCost  = 2
+	rangeCost = 3
+	emptyCost = 10
+)
 
 // cover finds names that together stand for exactly b, and how hard they are to read.
 func (n *namer) cover(b bitset, preferred []string) (names []string, cost int) {
@@ -141,7 +146,7 @@ func (n *namer) cover(b bitset, preferred []string) (names []string, cost int) {
 			}
 		}
 	}
-	cost = len(names)
+	cost = nameCost * len(names)
 	var hosts, addrs []string
 	seen := map[int]bool{}
 	var ranges []netipx.IPRange
@@ -167,7 +172,7 @@ func (n *namer) cover(b bitset, preferred []string) (names []string, cost int) {
 	names = append(names, hosts...)
 	names = append(names, addrs...)
 	rest := n.rangeNames(b, ranges)
-	return append(names, rest...), cost + len(hosts) + len(addrs) + addressCost*len(rest)
+	return append(names, rest...), cost + nameCost*(len(hosts)+len(addrs)) + emptyCost*len(rest)
 }
 
 // takes reports whether a name stands for devices that are all in b, one of them still left.
@@ -223,16 +228,21 @@ type target struct {
 // other those that the rule had before or has now.
 func (n *namer) destination(t, all target, preferred, other []string) Party {
 	out := Party{Devices: len(n.devicesIn(t.own)), Behind: len(t.behind.Ranges())}
-	if !t.own.empty() {
-		p := n.party(t.own, without(preferred, "*"), other)
-		out.Names, out.Except = p.Names, p.Except
-	}
-	for _, name := range n.behindNames(t.behind, all.behind, preferred) {
-		if !slices.Contains(out.Names, name) {
-			out.Names = append(out.Names, name)
+	cost := 0
+	take := func(names []string, c int) {
+		for _, name := range names {
+			if !slices.Contains(out.Names, name) {
+				out.Names = append(out.Names, name)
+			}
 		}
+		cost += c
 	}
-	cost := len(out.Names) + len(out.Except)
+	if !t.own.empty() {
+		p, c := n.party(t.own, without(preferred, "*"), other)
+		take(p.Names, c)
+		out.Except = p.Except
+	}
+	take(n.behindNames(t.behind, all.behind, preferred))
 	for _, p := range preferred {
 		whole := target{own: newBitset(n.size), behind: &netipx.IPSet{}}
 		switch literal := n.literals(p); {
@@ -245,27 +255,27 @@ func (n *namer) destination(t, all target, preferred, other []string) Party {
 		default:
 			continue
 		}
-		rest := target{own: whole.own.clone(), behind: minus(whole.behind, t.behind)}
-		rest.own.andNot(t.own)
 		if !t.own.within(whole.own) || len(minus(t.behind, whole.behind).Ranges()) > 0 {
 			continue
 		}
-		except, _ := n.cover(rest.own, other)
-		for _, name := range n.behindNames(rest.behind, all.behind, other) {
-			if !slices.Contains(except, name) {
-				except = append(except, name)
+		rest := whole.own.clone()
+		rest.andNot(t.own)
+		except, c := n.cover(rest, other)
+		behind, d := n.behindNames(minus(whole.behind, t.behind), all.behind, other)
+		if nameCost+c+d < cost {
+			out.Names, out.Except, cost = []string{p}, nil, nameCost+c+d
+			for _, name := range slices.Concat(except, behind) {
+				if !slices.Contains(out.Except, name) {
+					out.Except = append(out.Except, name)
+				}
 			}
-		}
-		if 1+len(except) < cost || len(except) == 0 {
-			out.Names, out.Except, cost = []string{p}, except, 1+len(except)
 		}
 	}
 	return out
 }
 
 // behindNames names addresses behind routers. A name that a rule spells stands for what is there of it.
-func (n *namer) behindNames(set, all *netipx.IPSet, preferred []string) []string {
-	var out []string
+func (n *namer) behindNames(set, all *netipx.IPSet, preferred []string) (names []string, cost int) {
 	left := set
 	for _, p := range preferred {
 		literal := n.literals(p)
@@ -274,14 +284,16 @@ func (n *namer) behindNames(set, all *netipx.IPSet, preferred []string) []string
 		}
 		there := intersection(all, setOf(literal))
 		if len(minus(there, set).Ranges()) == 0 && len(intersection(there, left).Ranges()) > 0 {
-			out = append(out, p)
+			names = append(names, p)
 			left = minus(left, there)
 		}
 	}
+	cost = nameCost * len(names)
 	for _, r := range left.Ranges() {
-		out = append(out, rangeText(r))
+		names = append(names, rangeText(r))
+		cost += rangeCost
 	}
-	return out
+	return names, cost
 }
 
 func setOf(ranges []netipx.IPRange) *netipx.IPSet {
@@ -336,46 +348,38 @@ func without(list []string, s string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(t string) bool { return t == s })
 }
 
-// ruleNames are the selectors that a rule names as sources and as destinations.
-func ruleNames(s *side, path string) (src, dst []string) {
-	p := s.report.Policy
-	if path == "" || path == "randomizeClientPort" {
-		return []string{"*"}, []string{"*"}
-	}
+// ruleNames are the selectors that a rule names as sources and as destinations, and the postures that it asks for.
+type ruleNames struct {
+	src, dst, postures []string
+}
+
+// indexRules finds the names of each rule by its path.
+func indexRules(p *policy.Policy) map[string]ruleNames {
+	everyone := ruleNames{src: []string{"*"}, dst: []string{"*"}}
+	out := map[string]ruleNames{"": everyone, randomizePath: everyone}
 	for i := range p.Grants {
-		if p.Grants[i].Path == path {
-			return p.Grants[i].Src.Values(), p.Grants[i].Dst.Values()
-		}
+		r := &p.Grants[i]
+		out[r.Path] = ruleNames{r.Src.Values(), r.Dst.Values(), r.SrcPosture.Values()}
 	}
 	for i := range p.ACLs {
-		if p.ACLs[i].Path == path {
-			return p.ACLs[i].Src.Values(), hosts(p.ACLs[i].Dst)
-		}
+		r := &p.ACLs[i]
+		out[r.Path] = ruleNames{r.Src.Values(), hosts(r.Dst), r.SrcPosture.Values()}
 	}
 	for i := range p.SSH {
-		if p.SSH[i].Path == path {
-			return trimmed(p.SSH[i].Src), trimmed(p.SSH[i].Dst)
-		}
+		r := &p.SSH[i]
+		out[r.Path] = ruleNames{trimmed(r.Src), trimmed(r.Dst), r.SrcPosture.Values()}
 	}
 	for i := range p.NodeAttrs {
-		if p.NodeAttrs[i].Path == path {
-			return nil, p.NodeAttrs[i].Target.Values()
-		}
+		out[p.NodeAttrs[i].Path] = ruleNames{dst: p.NodeAttrs[i].Target.Values()}
 	}
 	for _, a := range p.AutoApprovers.Routes {
-		if keyed(routesSection, a.Name.Value) == path {
-			return nil, a.Who.Values()
-		}
+		out[keyed(routesSection, a.Name.Value)] = ruleNames{dst: a.Who.Values()}
 	}
 	for _, a := range p.AutoApprovers.Services {
-		if keyed(servicesSection, a.Name.Value) == path {
-			return nil, a.Who.Values()
-		}
+		out[keyed(servicesSection, a.Name.Value)] = ruleNames{dst: a.Who.Values()}
 	}
-	if path == exitSection {
-		return nil, p.AutoApprovers.ExitNode.Values()
-	}
-	return nil, nil
+	out[exitSection] = ruleNames{dst: p.AutoApprovers.ExitNode.Values()}
+	return out
 }
 
 // hosts takes the ports off an acl's destinations.

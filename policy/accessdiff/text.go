@@ -99,29 +99,24 @@ func short(s string) string {
 
 // Size is how many devices are concerned, or may be.
 func (c Change) Size() string {
-	if c.Needs != "" {
-		return "up to " + c.size()
-	}
-	return c.size()
-}
-
-func (c Change) size() string {
-	dst := fmt.Sprint(c.Dst.Devices)
+	dst := fmt.Sprintf("%d devices", c.Dst.Devices)
 	switch {
 	case c.Dst.Devices == 0 && c.Dst.Behind > 0:
 		dst = "subnet"
 	case c.Dst.Devices == 0:
-		dst = "unknown"
+		dst = "unknown devices"
+	case c.Dst.Devices == 1 && len(c.Src.Names) == 0:
+		dst = "1 device"
 	}
-	switch {
-	case len(c.Src.Names) == 0 && c.Dst.Devices == 1:
-		return "1 device"
-	case len(c.Src.Names) == 0:
-		return dst + " devices"
-	case c.Dst.Devices == 0:
-		return fmt.Sprintf("%d x %s", c.Src.Devices, dst)
-	case c.Partial:
-		return fmt.Sprintf("%d pairs of %d x %s devices", c.Pairs, c.Src.Devices, dst)
+	out := dst
+	if len(c.Src.Names) > 0 {
+		out = fmt.Sprintf("%d x %s", c.Src.Devices, dst)
 	}
-	return fmt.Sprintf("%d x %s devices", c.Src.Devices, dst)
+	if c.Partial {
+		out = fmt.Sprintf("%d pairs of %s", c.Pairs, out)
+	}
+	if c.Needs != "" && (c.Dst.Devices > 0 || c.Src.Devices > 0) {
+		out = "up to " + out
+	}
+	return out
 }

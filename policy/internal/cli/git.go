@@ -60,10 +60,8 @@ func gitError(said string, err error, rev, path string) error {
 		return errors.New("there is no such file, and this is not in a git repository, which REVISION:PATH needs")
 	case strings.Contains(said, "invalid object name"), strings.Contains(said, "unknown revision"), strings.Contains(said, "bad revision"):
 		return fmt.Errorf("git knows no revision %q", rev)
-	case strings.Contains(said, "Did you mean") || strings.Contains(said, "did you mean"):
-		_, hint, _ := strings.Cut(said, "id you mean ")
-		hint, _, _ = strings.Cut(hint, "?")
-		return fmt.Errorf("git revision %q has no %q, which is taken from the top of the repository; did you mean %s?", rev, path, strings.Trim(hint, "'"))
+	case strings.Contains(said, " aka "):
+		return fmt.Errorf("git revision %q has no %q at the top of the repository; for the one in this directory, write %q", rev, path, rev+":./"+path)
 	case strings.Contains(said, "exists on disk, but not in"), strings.Contains(said, "does not exist in"):
 		return fmt.Errorf("git revision %q has no file %q", rev, path)
 	case first == "":
