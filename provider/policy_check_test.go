@@ -50,6 +50,24 @@ func TestPolicyCheck(t *testing.T) {
 		},
 		{name: "off", check: policyCheck{content: types.StringValue("nonsense"), requirements: none, validation: validateOff}},
 		{
+			name: "a group that an identity provider has, or will have",
+			check: policyCheck{
+				content: types.StringValue(strings.NewReplacer(
+					`"grants": [`, `"grants": [{"src": ["group:sre@example.com"], "dst": ["tag:node"], "ip": ["22"]},`,
+					`"tests": [`, `"tests": [{"src": "alice@example.com", "accept": ["tag:node:22"]},`).Replace(meshPolicy)),
+				requirements: overlay,
+			},
+			want: []string{"Warning content: not all of the policy could be checked: group:sre@example.com"},
+		},
+		{
+			name: "a group that nobody has",
+			check: policyCheck{
+				content:      types.StringValue(strings.Replace(meshPolicy, `"src": ["tag:node"]`, `"src": ["group:sre"]`, 1)),
+				requirements: none,
+			},
+			want: []string{`Error content: src=group not found: "group:sre": line`},
+		},
+		{
 			name:  "unknown content",
 			check: policyCheck{content: types.StringUnknown(), requirements: none},
 			want:  []string{"Warning content: the policy cannot be checked yet: content will be known only after apply"},

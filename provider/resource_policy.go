@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
@@ -61,6 +62,8 @@ type policyModel struct {
 	Validation   types.String `tfsdk:"validation"`
 	Adopt        types.String `tfsdk:"adopt"`
 	OnDestroy    types.String `tfsdk:"on_destroy"`
+	ConsoleLock  types.Bool   `tfsdk:"console_lock"`
+	ExternalLink types.String `tfsdk:"external_link"`
 	ETag         types.String `tfsdk:"etag"`
 	AccessGained types.List   `tfsdk:"access_gained"`
 	AccessLost   types.List   `tfsdk:"access_lost"`
@@ -138,6 +141,21 @@ func (r *policyResource) Schema(_ context.Context, _ resource.SchemaRequest, res
 				Validators: []validator.String{stringvalidator.OneOf(destroyKeep, destroyReset)},
 				MarkdownDescription: "What becomes of the policy file when this resource is destroyed: `keep` leaves it in force, `reset` restores " +
 					"the tailnet's default file, which allows everything. Default `keep`.",
+			},
+			"console_lock": schema.BoolAttribute{
+				Optional: true,
+				MarkdownDescription: "Whether the admin console's editor of the policy file is locked, so that nobody changes there what is managed " +
+					"here. Unset, the tailnet's setting is left as it is and not looked at. What this resource locked it unlocks when it is destroyed. " +
+					"Needs the scope `policy_file`.",
+			},
+			"external_link": schema.StringAttribute{
+				Optional: true,
+				Validators: []validator.String{
+					stringvalidator.AlsoRequires(path.MatchRoot("console_lock")),
+					stringvalidator.RegexMatches(regexp.MustCompile(`^[a-z][a-z0-9+.-]*://[^/\s]+\S*$`), "want a URL, such as https://example.com/policy"),
+				},
+				MarkdownDescription: "Where the locked editor sends people to make their change, such as a repository's URL. Unset, the tailnet's " +
+					"setting is left as it is.",
 			},
 			"etag": schema.StringAttribute{
 				Computed: true, MarkdownDescription: "The tag of the file as it was last seen. A write replaces this version of the file and no other.",
@@ -254,6 +272,10 @@ func (r *policyResource) Create(ctx context.Context, req resource.CreateRequest,
 	if adopt := plan.Adopt.ValueString(); adopt != adoptIfDefault {
 		switch {
 		case sameText(live.HuJSON, ours):
+			if _, err := plan.lockConsole(ctx, api, policyModel{}); err != nil {
+				resp.Diagnostics.Append(apiError(err, "Nothing was changed."))
+				return
+			}
 			plan.ID = types.StringValue(api.Tailnet())
 			plan.stored(live)
 			resp.Diagnostics.Append(resp.State.Set(ctx, plan)...)
@@ -262,7 +284,15 @@ func (r *policyResource) Create(ctx context.Context, req resource.CreateRequest,
 			match = live.ETag
 		}
 	}
+	unlock, err := plan.lockConsole(ctx, api, policyModel{})
+	if err != nil {
+		resp.Diagnostics.Append(apiError(err, "Nothing was written."))
+		return
+	}
 	saved, err := setPolicy(ctx, api, ours, match)
+	if err != nil {
+		resp.Diagnostics.Append(unlock()...)
+	}
 	switch {
 	case client.IsPreconditionFailed(err) && match == client.MatchDefault:
 		resp.Diagnostics.AddError("the tailnet has a policy file of its own already", foreignFile(ctx, api, ours, plan.Adopt.ValueString()))
@@ -333,6 +363,10 @@ func (r *policyResource) Read(ctx context.Context, req resource.ReadRequest, res
 	}
 	state.ID = types.StringValue(api.Tailnet())
 	state.stored(live)
+	if err := state.readLock(ctx, api); err != nil {
+		resp.Diagnostics.Append(apiError(err, ""))
+		return
+	}
 	var inv *policy.Inventory
 	if state.checksOffline() {
 		inv, _ = r.inventory(ctx, state.Inventory) // what is wrong with it, the plan says
@@ -353,17 +387,30 @@ func (r *policyResource) Update(ctx context.Context, req resource.UpdateRequest,
 		return
 	}
 	resp.Diagnostics.Append(r.settle(ctx, &plan, state.Content.ValueString())...)
-	if !plan.Content.Equal(state.Content) {
-		api := r.need(&resp.Diagnostics, "write the policy file")
-		if api == nil {
-			return
-		}
+	written := !plan.Content.Equal(state.Content)
+	if !written && plan.ConsoleLock.Equal(state.ConsoleLock) && plan.ExternalLink.Equal(state.ExternalLink) {
+		resp.Diagnostics.Append(resp.State.Set(ctx, plan)...)
+		return
+	}
+	api := r.need(&resp.Diagnostics, "write the policy file")
+	if api == nil {
+		return
+	}
+	unlock, err := plan.lockConsole(ctx, api, state)
+	if err != nil {
+		resp.Diagnostics.Append(apiError(err, "Nothing was written."))
+		return
+	}
+	if written {
 		ours := plan.Content.ValueString()
 		match := state.ETag.ValueString()
 		if match == "" { // moved from another provider and not refreshed; without a tag a write would overwrite anything
 			match = unseenTag
 		}
 		saved, err := setPolicy(ctx, api, ours, match)
+		if err != nil {
+			resp.Diagnostics.Append(unlock()...)
+		}
 		switch {
 		case client.IsPreconditionFailed(err):
 			resp.Diagnostics.AddError("the policy file was changed by somebody else since the plan",
@@ -383,26 +430,33 @@ func (r *policyResource) Update(ctx context.Context, req resource.UpdateRequest,
 func (r *policyResource) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
 	var state policyModel
 	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	if resp.Diagnostics.HasError() || state.OnDestroy.ValueString() != destroyReset {
+	reset := state.OnDestroy.ValueString() == destroyReset
+	if resp.Diagnostics.HasError() || !reset && !state.ConsoleLock.ValueBool() {
 		return
 	}
 	api := r.need(&resp.Diagnostics, "reset the policy file")
 	if api == nil {
 		return
 	}
-	// The service resets the file only without If-Match, so what the tag would have said is asked before.
-	live, err := api.GetPolicy(ctx)
-	if err == nil && live.ETag != state.ETag.ValueString() {
-		resp.Diagnostics.AddError("the policy file was changed by somebody else since the plan",
-			"It was not reset. From the file that the plan saw to the one in force:\n\n"+
-				textDiff("planned", state.Content.ValueString(), "in force", live.HuJSON))
-		return
+	if reset {
+		// The service resets the file only without If-Match, so what the tag would have said is asked before.
+		live, err := api.GetPolicy(ctx)
+		if err == nil && live.ETag != state.ETag.ValueString() {
+			resp.Diagnostics.AddError("the policy file was changed by somebody else since the plan",
+				"It was not reset. From the file that the plan saw to the one in force:\n\n"+
+					textDiff("planned", state.Content.ValueString(), "in force", live.HuJSON))
+			return
+		}
+		if err == nil {
+			_, err = api.SetPolicy(ctx, "", "")
+		}
+		if err != nil {
+			resp.Diagnostics.Append(apiError(err, "The policy file was not reset."))
+			return
+		}
 	}
-	if err == nil {
-		_, err = api.SetPolicy(ctx, "", "")
-	}
-	if err != nil {
-		resp.Diagnostics.Append(apiError(err, "The policy file was not reset."))
+	if err := state.unlockConsole(ctx, api); err != nil {
+		resp.Diagnostics.Append(apiError(err, "The console's editor of the policy file is still locked."))
 	}
 }
 
