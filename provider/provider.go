@@ -48,6 +48,7 @@ func (p *tailmesh) DataSources(context.Context) []func() datasource.DataSource {
 	return []func() datasource.DataSource{
 		newDevicesDataSource,
 		newMeshDataSource,
+		newNodeBootstrapDataSource,
 		newPolicyCheckDataSource,
 		newPolicyDocument,
 	}
