@@ -149,6 +149,9 @@ func TestRepairIPTables(t *testing.T) {
 			{"jump deleted", "IPT -t mangle -D PREROUTING 1"},
 			{"jump twice", "IPT -t mangle -A PREROUTING -m comment --comment tailmesh -j TAILMESH-PREROUTING"},
 			{"rule in front of the jump", "IPT -t mangle -I PREROUTING 1 -p sctp -j ACCEPT"},
+			{"in place of the jump, one with a condition", "IPT -t mangle -R PREROUTING 1 -p tcp -m comment --comment tailmesh -j TAILMESH-PREROUTING"},
+			{"in place of the jump, one of somebody else", "IPT -t mangle -R PREROUTING 1 -m comment --comment mine -j TAILMESH-PREROUTING"},
+			{"in place of the jump, one to elsewhere", "IPT -t mangle -R PREROUTING 1 -m comment --comment tailmesh -j HINT"},
 			{"rule deleted", "IPT -t mangle -D TAILMESH-PREROUTING 1"},
 			{"rule in front", "IPT -t mangle -I TAILMESH-PREROUTING 1 -j RETURN"},
 			{"rule behind", "IPT -t nat -A TAILMESH-POSTROUTING -s 10.0.0.1 -j ACCEPT"},
@@ -171,14 +174,14 @@ func TestRepairIPTables(t *testing.T) {
 		a := b.agent(t, b.document(`"local_cidrs": ["10.7.0.0/16", "192.168.10.0/24"], `))
 		a.want(exitYes, "apply")
 		whole := saved(node.Dump())
-		tools := strings.NewReplacer("IP6T", strings.Replace(string(b.name), "ip", "ip6", 1), "IPT", string(b.name), "SET-", b.name.SetName(""))
+		tools := strings.NewReplacer("IP6T", strings.Replace(string(b.name), "ip", "ip6", 1), "IPT", string(b.name), "HINT", "KUBE-IPTABLES-HINT", "SET-", b.name.SetName(""))
 		for _, tt := range tests {
 			node.Run(tools.Replace(tt.damage))
 			if stdout, _, code := a.run("status"); code != exitNo {
 				t.Errorf("%s: status says %d\n%s", tt.name, code, stdout)
 			}
 			stdout, stderr, code := a.run("apply")
-			if tt.name == "rule in front of the jump" {
+			if strings.Contains(tt.name, "of the jump") { // it is not the agent's, and stays
 				node.Run(tools.Replace("IPT -t mangle -D PREROUTING 2"))
 			}
 			if diff := cmp.Diff(whole, saved(node.Dump())); diff != "" || code != exitYes {
