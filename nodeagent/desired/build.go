@@ -23,7 +23,8 @@ type State struct {
 
 // Same says whether the other state asks for the same rules and the same firewall.
 func (s State) Same(other State) bool {
-	return slices.Equal(s.Rules, other.Rules) && maps.EqualFunc(s.Tables, other.Tables, func(a, b *Table) bool { return a.String() == b.String() })
+	sameTable := func(a, b *Table) bool { return a.String() == b.String() }
+	return slices.Equal(s.Rules, other.Rules) && maps.EqualFunc(s.Tables, other.Tables, sameTable)
 }
 
 // Note is something that an operator should know about the node; it does not keep the rest from being done.
