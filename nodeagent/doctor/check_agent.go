@@ -34,10 +34,10 @@ func checkAgent(j *judgement, r *Result) {
 		return
 	}
 	j.add(Finding{
-		Code: "agent.pending", Level: Warn, Summary: fmt.Sprintf("the node is not what the document asks for, in %d points, though packets go right", len(pending)),
+		Code: "agent.pending", Level: Warn, Summary: fmt.Sprintf("the node is not what the document asks for, in %d points", len(pending)),
 		Evidence: []Seeing{{What: strings.Join(pending[:min(len(pending), 5)], "; "), How: "the document, against the policy rules and the agent's firewall table"}},
 		Cause:    "the agent does not run, or has not run since the document or the node changed",
-		Blind:    "something else serves the packets now, and may stop doing so",
+		Blind:    "no check found packets to go wrong for it: something else serves them, and may stop doing so",
 		Fix:      "tailmesh-agent apply; tailmesh-agent plan shows what it would do",
 	})
 }

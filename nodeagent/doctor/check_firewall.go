@@ -63,6 +63,11 @@ func judgeForward(j *judgement, fl *flow, p desired.Packet, direction, oif, code
 	case !drop.Certain():
 		j.unknown("whether packets %s are dropped depends on a rule that cannot be followed: `%s`; --probe sends one", between(p), drop.Maybe[0])
 	default:
+		if direction == desired.Reply && drop.Culprit() == fl.culprit {
+			blocked[fl.blocked] = true // the same cause as on the way there
+			return
+		}
+		fl.culprit = drop.Culprit()
 		f := explainDrop(j, fl, drop, p, direction)
 		if f.Code == "" {
 			f.Code = code

@@ -343,7 +343,7 @@ func checkMarks(j *judgement, _ *Result) {
 			Summary: fmt.Sprintf("packets of pods carry the mark %#x, which means something else to Tailscale", m.To&tailscaleMarks),
 			Evidence: []Seeing{
 				{What: fmt.Sprintf("`%s` sets it", m.Rule), How: howNFT},
-				{What: fmt.Sprintf("packets to the listed peers still leave through %s; one to %s: %s", desired.Interface, other.Dst, way), How: howRoute},
+				{What: fmt.Sprintf("a packet of a pod to %s, elsewhere in the tailnet: %s; to %s: %s", other.Dst, way, fl.packet.Dst, fl.way), How: howRoute},
 			},
 			Cause: fmt.Sprintf("the rule `%s` uses bits of %#x", m.Rule, tailscaleMarks),
 			Fix:   "give that program other bits (Calico: FELIX_IPTABLESMARKMASK)",

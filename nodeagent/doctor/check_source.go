@@ -65,17 +65,6 @@ func checkSource(j *judgement, r *Result) {
 		case t.By == nil && !hasSeen && legacyNAT(j):
 			j.unknown("no rule of nftables translates sources, but legacy iptables has a table nat, which cannot be read here: iptables-legacy-save -t nat; --probe sends a packet")
 		case t.By != nil && to == own:
-			if t.By.Own() || !j.doc.Firewall.SNAT {
-				continue
-			}
-			if fl.blocked == "" && ownTranslates(j, fl) {
-				j.add(Finding{
-					Code: "source.others-first", Level: Warn, Peers: []string{fl.peer},
-					Summary:  "another rule translates sources before the agent's, to the same address",
-					Evidence: []Seeing{{What: fmt.Sprintf("`%s` comes first", t.By), How: howNFT}}, Cause: t.By.String(),
-					Blind: "without effect as long as it gives the same address",
-				})
-			}
 		default:
 			explainSource(j, fl, t, to, own, seen, hasSeen)
 			continue

@@ -4,7 +4,10 @@
 // answer is that it is not known. It repairs nothing.
 package doctor
 
-import "slices"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Level is how grave a finding is.
 type Level string
@@ -18,15 +21,17 @@ const (
 
 // Finding is one cause of trouble.
 type Finding struct {
-	Code     string     `json:"code"` // stable, with the check's name in front
-	Level    Level      `json:"level"`
-	Peers    []string   `json:"peers,omitempty"` // whom it concerns; empty: all, or none in particular
-	Summary  string     `json:"summary"`
-	Evidence []Seeing   `json:"evidence"`
-	Cause    string     `json:"cause,omitempty"`
-	Fix      string     `json:"fix,omitempty"`
-	Blind    string     `json:"blind,omitempty"`  // what the evidence cannot show
-	Remote   []Question `json:"remote,omitempty"` // what to run elsewhere to know more
+	Code  string   `json:"code"` // stable, with the check's name in front
+	Level Level    `json:"level"`
+	Peers []string `json:"peers,omitempty"` // whom it concerns; empty: all, or none in particular
+	// Addresses are those of the peers that it concerns, where only some are.
+	Addresses []netip.Addr `json:"addresses,omitempty"`
+	Summary   string       `json:"summary"`
+	Evidence  []Seeing     `json:"evidence"`
+	Cause     string       `json:"cause,omitempty"`
+	Fix       string       `json:"fix,omitempty"`
+	Blind     string       `json:"blind,omitempty"`  // what the evidence cannot show
+	Remote    []Question   `json:"remote,omitempty"` // what to run elsewhere to know more
 	// Behind is the code of a finding that packets meet first. The cause is there, and that it has its effect cannot be
 	// tested before the other is mended.
 	Behind string `json:"behind,omitempty"`

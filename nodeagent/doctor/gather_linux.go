@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ type Options struct {
 	Document    *config.Document
 	DocumentErr string
 	Probe       bool          // send packets from a namespace of their own at the pods' bridge
+	ProbeWait   time.Duration // for how long to wait for answers; 0: as long as a distant peer needs
 	Watch       time.Duration // for how long to watch policy rules
 }
 
@@ -79,7 +81,7 @@ func Gather(ctx context.Context, o Options) (*Evidence, error) {
 		e.Watched = o.Watch
 	}
 	if o.Probe {
-		if e.Probe, err = probe(ctx, e); err != nil {
+		if e.Probe, err = probe(ctx, e, cmp.Or(o.ProbeWait, probeWait)); err != nil {
 			e.ProbeErr = reason(err)
 		}
 	}

@@ -51,6 +51,7 @@ type flow struct {
 	otherK bool
 
 	blocked string // the code of the finding that stops it
+	culprit string // what drops it on the way there
 }
 
 func (f *flow) right() bool { return f.known && f.way.Dev == desired.Interface }
@@ -233,6 +234,11 @@ func (j *judgement) add(f Finding) {
 					have.Peers = append(have.Peers, p)
 				}
 			}
+			for _, a := range f.Addresses {
+				if !slices.Contains(have.Addresses, a) {
+					have.Addresses = append(have.Addresses, a)
+				}
+			}
 			return
 		}
 	}
@@ -254,7 +260,7 @@ func (j *judgement) stop(fl *flow, f Finding) {
 			}
 		}
 	} else {
-		f.Peers = []string{fl.peer}
+		f.Peers, f.Addresses = []string{fl.peer}, []netip.Addr{fl.packet.Dst}
 		f.Behind = fl.blocked
 		if fl.blocked == "" {
 			fl.blocked = f.Code

@@ -27,16 +27,17 @@ import (
 const probeDevice = "tmprobe0"
 
 const (
-	probeRequests = 2                      // per address, of one connection
-	probeEvery    = 150 * time.Millisecond // between them
-	probeWait     = 900 * time.Millisecond // for answers, after the last
-	maxLarge      = 4                      // to how many addresses a large packet is sent
+	probeRequests = 2                       // per address, of one connection
+	probeEvery    = 150 * time.Millisecond  // between them
+	probeWait     = 900 * time.Millisecond  // for answers, after the last
+	probeEntry    = 2500 * time.Millisecond // for them to come in by the pods' interface
+	maxLarge      = 4                       // to how many addresses a large packet is sent
 )
 
 // probe sends echo requests to each peer as a pod does: from a network namespace of its own at the pods' bridge, so that
 // they are forwarded. Both are gone when it returns; the kernel removes an interface with its namespace even if the
 // program is killed.
-func probe(ctx context.Context, e *Evidence) (*Probe, error) {
+func probe(ctx context.Context, e *Evidence, wait time.Duration) (*Probe, error) {
 	j := newJudgement(e)
 	if len(j.flows) == 0 || j.iif == "" {
 		return nil, errors.New("there is no peer to send to, or the pods' interface is not known")
@@ -50,7 +51,7 @@ func probe(ctx context.Context, e *Evidence) (*Probe, error) {
 		return nil, err
 	}
 	defer home.Close()
-	p := &prober{e: e, j: j, bridge: bridge, home: home, out: &Probe{Device: bridge.Name, Filtered: -1}}
+	p := &prober{wait: wait, e: e, j: j, bridge: bridge, home: home, out: &Probe{Device: bridge.Name, Filtered: -1}}
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlock: the thread has another namespace and ends with the goroutine
@@ -63,6 +64,7 @@ func probe(ctx context.Context, e *Evidence) (*Probe, error) {
 }
 
 type prober struct {
+	wait   time.Duration
 	e      *Evidence
 	j      *judgement
 	bridge Device
@@ -271,6 +273,22 @@ func (p *prober) attach(inside netns.NsHandle) error {
 			return fmt.Errorf("give the probe a route by %s: %w", prefix.Addr(), err)
 		}
 	}
+	// The kernel takes up to a second to make the bridge forward for a new port.
+	up := func(h *netlink.Handle, index int) bool {
+		link, err := h.LinkByIndex(index)
+		return err == nil && link.Attrs().OperState == netlink.OperUp
+	}
+	node, err := netlink.NewHandleAt(p.home)
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	for range 100 {
+		if up(node, veth.Attrs().Index) && up(h, eth.Attrs().Index) {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 	p.names, p.skip = map[int]string{}, map[int]bool{}
 	list, err := again(netlink.LinkList)
 	if err != nil {
@@ -303,10 +321,14 @@ func (p *prober) exchange(ctx context.Context) error {
 		}
 		p.listen(ctx, probeEvery, nil)
 	}
+	// The first packet waits for its neighbor, who is asked again after a second. From then on, peers have their time.
+	p.listen(ctx, probeEntry, func() bool {
+		return !slices.ContainsFunc(p.out.Flows, func(f ProbeFlow) bool { return f.In < f.Sent && f.Refused == "" })
+	})
 	small := func() bool {
 		return !slices.ContainsFunc(p.out.Flows, func(f ProbeFlow) bool { return f.Got < f.Sent })
 	}
-	p.listen(ctx, probeWait, small)
+	p.listen(ctx, p.wait, small)
 	ts, ok := p.j.device(desired.Interface)
 	if !ok || ts.MTU >= p.bridge.MTU {
 		return ctx.Err()
@@ -320,7 +342,7 @@ func (p *prober) exchange(ctx context.Context) error {
 		}
 	}
 	if large > 0 {
-		p.listen(ctx, probeWait, func() bool {
+		p.listen(ctx, p.wait, func() bool {
 			return !slices.ContainsFunc(p.out.Flows, func(f ProbeFlow) bool { return f.Large == "lost" })
 		})
 	}
@@ -353,8 +375,12 @@ func (p *prober) send(n int, sequence uint16, size int) {
 		b[2], b[3] = byte(sum>>8), byte(sum)
 	}
 	// A refusal comes as a message or as the next error of the socket; a size that the kernel knows to be too much, at once.
-	if err := unix.Sendto(p.sockets[family], b, 0, to); errors.Is(err, unix.EMSGSIZE) && size > 0 {
+	switch err := unix.Sendto(p.sockets[family], b, 0, to); {
+	case err == nil:
+	case errors.Is(err, unix.EMSGSIZE) && size > 0:
 		f.Large = "too big"
+	default:
+		f.Refused = "could not be sent: " + err.Error()
 	}
 }
 

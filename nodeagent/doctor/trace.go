@@ -253,6 +253,9 @@ func (w *walk) rule(r *Rule, depth int, maybe bool) ending {
 			}
 		case *expr.Ct:
 			if !e.SourceRegister {
+				if w.out.Packet.Untracked && e.Key != expr.CtKeySTATE {
+					return fell // there is no connection to ask about
+				}
 				w.loadCt(e, &g)
 			}
 		case *expr.Immediate:
@@ -565,8 +568,6 @@ func (w *walk) loadCt(e *expr.Ct, g *registers) {
 	switch {
 	case e.Key == expr.CtKeySTATE:
 		g.load(e.Register, native(p.state()))
-	case p.Untracked:
-		g.obscure(e.Register, 16)
 	case e.Key == expr.CtKeyDIRECTION && p.Reply:
 		g.load(e.Register, []byte{1})
 	case e.Key == expr.CtKeyDIRECTION:

@@ -117,6 +117,9 @@ func printFinding(w io.Writer, check string, f doctor.Finding) {
 		}
 	}
 	line("code", f.Code)
+	if len(f.Addresses) > 0 {
+		line("to", strings.Trim(fmt.Sprint(f.Addresses[:min(len(f.Addresses), 8)]), "[]"))
+	}
 	for _, e := range f.Evidence {
 		line("seen", e.What+" ["+e.How+"]")
 	}
