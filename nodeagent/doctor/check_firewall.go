@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 )
 
@@ -35,8 +37,9 @@ func checkFirewall(j *judgement, r *Result) {
 	}
 	legacy(j, "filter")
 	j.untested(blocked)
-	if r.Status == StatusOK && r.Detail == "" && j.e.Probe == nil {
-		r.Detail = "no rule of nftables drops a pod's packet to a peer, followed on paper; --probe sends one"
+	if r.Status == StatusOK && r.Detail == "" && len(r.Findings) == 0 && j.e.Probe == nil {
+		r.Detail = "no rule of nftables drops a packet of an address that no pod has yet, followed on paper; NetworkPolicies of single pods are " +
+			"not on its way; --probe sends one"
 	}
 }
 
@@ -46,8 +49,7 @@ func judgeForward(j *judgement, fl *flow, p desired.Packet, direction, oif, code
 	p.Mark = mark
 	packet := traced(p, direction, oif)
 	packet.Unknown, packet.Untracked = before.Packet.Unknown, before.Packet.Untracked
-	forward := j.e.Rules.Filter(Forward, packet)
-	drop := forward
+	drop := j.e.Rules.Filter(Forward, packet)
 	if before.Dropped {
 		drop = before
 	}
@@ -58,8 +60,15 @@ func judgeForward(j *judgement, fl *flow, p desired.Packet, direction, oif, code
 		if fl.blocked != "" && fl.blocked != code {
 			blocked[fl.blocked] = true
 		}
-	case passed:
-		// It is known to pass, whatever the rules seem to say.
+	case passed && sameOutcome(drop, j.e.Rules.Filter(Forward, packet.echo())):
+		// The rules do not tell the probe's packets from others, and those are known to pass.
+		if drop.Dropped && drop.Certain() {
+			j.add(Finding{
+				Code: code, Level: Warn, Peers: []string{fl.peer}, Summary: "a rule seems to drop packets of pods, and does not",
+				Evidence: []Seeing{{What: "`" + drop.Culprit() + "`", How: howNFT}, probeSeeing(seen)}, Cause: drop.Culprit(),
+				Blind: "why the rule has no effect was not found: this program may misread it",
+			})
+		}
 	case !drop.Certain():
 		j.unknown("whether packets %s are dropped depends on a rule that cannot be followed: `%s`; --probe sends one", between(p), drop.Maybe[0])
 	default:
@@ -77,6 +86,26 @@ func judgeForward(j *judgement, fl *flow, p desired.Packet, direction, oif, code
 		}
 		j.stop(fl, f)
 	}
+}
+
+// sameOutcome says whether two packets meet the same end, or the same doubt.
+func sameOutcome(a, b Outcome) bool {
+	return a.Culprit() == b.Culprit() && slices.Equal(a.Maybe, b.Maybe)
+}
+
+// echo returns the packet as the probe would send it.
+func (p Traced) echo() Traced {
+	p.Protocol, p.ICMPType = unix.IPPROTO_ICMP, 8
+	if p.family() == desired.IPv6 {
+		p.Protocol, p.ICMPType = unix.IPPROTO_ICMPV6, 128
+	}
+	if p.Reply {
+		p.ICMPType = 0
+		if p.family() == desired.IPv6 {
+			p.ICMPType = 129
+		}
+	}
+	return p
 }
 
 func between(p desired.Packet) string { return fmt.Sprintf("from %s to %s", p.Src, p.Dst) }
@@ -97,7 +126,7 @@ func explainDrop(j *judgement, fl *flow, o Outcome, p desired.Packet, direction 
 	}
 	if o.By != nil {
 		if n, ok := o.By.Counter(); ok {
-			f.Evidence = append(f.Evidence, Seeing{What: fmt.Sprintf("the rule has counted %d packets so far", n), How: "nftables' counters, by netlink"})
+			f.Evidence = append(f.Evidence, Seeing{What: j.counted(o.By, n), How: "nftables' counters, by netlink"})
 		}
 	}
 	if probe := j.probed(fl.packet.Dst); probe != nil {
@@ -127,6 +156,15 @@ func explainDrop(j *judgement, fl *flow, o Outcome, p desired.Packet, direction 
 		f.Fix = "systemctl restart tailscaled"
 	}
 	return f
+}
+
+// counted says what a rule has counted, and what of it while the probe's packets were sent.
+func (j *judgement) counted(r *Rule, n uint64) string {
+	after, ok := j.e.CountersAfter[r.String()]
+	if !ok || j.e.Probe == nil {
+		return fmt.Sprintf("the rule has counted %d packets so far", n)
+	}
+	return fmt.Sprintf("the rule had counted %d packets before the probe and %d after it", n, after)
 }
 
 // chainsLost says whether tailscaled is set to keep chains in the firewall that are not there. Legacy tables are not

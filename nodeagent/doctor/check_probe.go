@@ -8,7 +8,7 @@ import (
 )
 
 func probeChecks() []Check {
-	return []Check{{ID: "probe", Title: "packets that were sent", Needs: NeedDocument, Optional: true, run: checkProbe}}
+	return []Check{{ID: "probe", Title: "packets that were sent", Needs: NeedDocument, run: checkProbe}}
 }
 
 // checkProbe says what became of the packets that were sent. Where another check has named the cause, it adds nothing;
@@ -41,7 +41,14 @@ func checkProbe(j *judgement, r *Result) {
 			continue
 		}
 		f := Finding{Evidence: []Seeing{probeSeeing(p)}, Peers: []string{fl.peer}}
+		echo := j.echoDropped(fl)
 		switch {
+		case echo.Dropped && echo.Certain() && p.In > 0:
+			f.Code, f.Level = "probe.echo-dropped", Warn
+			f.Summary = "echo requests or their answers are dropped on this node, which other packets are not"
+			f.Cause = echo.Culprit()
+			f.Evidence = append(f.Evidence, Seeing{What: "`" + echo.Culprit() + "`", How: howNFT})
+			f.Blind = "so that the probe proves nothing for other packets"
 		case p.In == 0:
 			f.Code, f.Level = "probe.not-forwarded", Unknown
 			f.Summary = "the packets did not come in by the pods' interface: nothing is proved by them"
@@ -75,6 +82,21 @@ func checkProbe(j *judgement, r *Result) {
 		r.Detail = fmt.Sprintf("%d of %d addresses answered packets forwarded from %s", answered, len(j.flows), j.e.Probe.Device)
 	}
 	j.untested(blocked)
+}
+
+// echoDropped follows the probe's own kind of packet there and back.
+func (j *judgement) echoDropped(fl *flow) Outcome {
+	if j.e.Rules == nil {
+		return Outcome{}
+	}
+	there := traced(fl.packet, desired.Original, desired.Interface).echo()
+	back := traced(fl.reply, desired.Reply, fl.packet.Iif).echo()
+	for _, o := range []Outcome{j.e.Rules.Filter(Prerouting, there), j.e.Rules.Filter(Forward, there), j.e.Rules.Filter(Forward, back)} {
+		if o.Dropped {
+			return o
+		}
+	}
+	return Outcome{}
 }
 
 func legacyBlind(j *judgement) string {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 )
 
@@ -159,7 +160,13 @@ func checkPeers(j *judgement, r *Result) {
 		return []Seeing{{What: fmt.Sprintf(format, args...), How: howStatus}}
 	}
 	online := 0
-	for _, p := range j.e.Document.Peers {
+	peers := slices.Clone(j.e.Document.Peers)
+	for _, p := range j.doc.Peers { // and those that were found by tag
+		if !slices.ContainsFunc(peers, func(q config.Node) bool { return q.Name == p.Name && q.ID == p.ID }) {
+			peers = append(peers, p)
+		}
+	}
+	for _, p := range peers {
 		node, known := byID[p.ID]
 		var holder TailscaleNode
 		for _, a := range p.Addresses {
@@ -216,7 +223,7 @@ func checkPeers(j *judgement, r *Result) {
 			online++
 		}
 	}
-	r.Detail = fmt.Sprintf("%d of %d online", online, len(j.e.Document.Peers))
+	r.Detail = fmt.Sprintf("%d of %d online", online, len(peers))
 	for _, fl := range j.flows {
 		if fl.blocked != "" {
 			continue

@@ -26,6 +26,8 @@ type Evidence struct {
 	// Rules are the tables of nftables; nil: they could not be read, for the reason in RulesErr.
 	Rules    *Ruleset
 	RulesErr string
+	// CountersAfter are those of the rules by what [Rule.String] says, after the probe.
+	CountersAfter map[string]uint64
 	// Legacy names the tables of legacy iptables that the kernel has. LegacyErr says why it is not known which.
 	Legacy    []string
 	LegacyErr string

@@ -83,6 +83,15 @@ func Gather(ctx context.Context, o Options) (*Evidence, error) {
 	if o.Probe {
 		if e.Probe, err = probe(ctx, e, cmp.Or(o.ProbeWait, probeWait)); err != nil {
 			e.ProbeErr = reason(err)
+		} else if after, err := readRuleset(); err == nil {
+			e.CountersAfter = map[string]uint64{}
+			for _, c := range after.Chains {
+				for _, r := range c.Rules {
+					if n, ok := r.Counter(); ok {
+						e.CountersAfter[r.String()] = n
+					}
+				}
+			}
 		}
 	}
 	if e.Tailscaled.Err == "" {

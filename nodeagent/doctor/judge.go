@@ -200,10 +200,12 @@ func (e *Evidence) Wanted() []desired.Packet {
 		}
 	}
 	var out []desired.Packet
+	seen := map[desired.Packet]bool{}
 	for _, p := range j.wanted {
-		if !slices.Contains(out, p) {
+		if !seen[p] {
 			out = append(out, p)
 		}
+		seen[p] = true
 	}
 	return out
 }

@@ -367,6 +367,13 @@ func faults() []fault {
 			nft add table inet fw
 			nft add chain inet fw forward '{ type filter hook forward priority 10; }'
 			nft add rule inet fw forward iifname "kube-*" oifname tailscale0 ct state new counter drop`, want: []string{"firewall.drops"}},
+		{name: "11 only TCP is dropped", inject: "iptables -I FORWARD -i kube-bridge -o tailscale0 -p tcp -j DROP", want: []string{"firewall.drops"}},
+		{name: "11 look-alike: only echo requests are dropped", quiet: true, inject: "iptables -I FORWARD -i kube-bridge -o tailscale0 -p icmp -j DROP",
+			probed: []string{"probe.echo-dropped(warn)"}},
+		{name: "11 look-alike: some ports are dropped, table is dormant", quiet: true, inject: `
+			iptables -I FORWARD -i kube-bridge -o eth0 -p tcp --dport 25 -j DROP
+			nft add table inet dormant '{ flags dormant; }'
+			nft add chain inet dormant forward '{ type filter hook forward priority 0; policy drop; }'`},
 		{name: "12 ts-forward lost", inject: "iptables -P FORWARD DROP\niptables -F\niptables -X\nip6tables -F\nip6tables -X", want: []string{"firewall.chains-lost"}},
 		{name: "12 look-alike: lost, without effect", quiet: true, inject: "iptables -F\niptables -X\nip6tables -F\nip6tables -X", want: []string{"firewall.chains-lost(warn)"}},
 		{name: "13 stateful filtering", inject: "iptables -I ts-forward 3 -o tailscale0 -m conntrack ! --ctstate ESTABLISHED,RELATED -j DROP", want: []string{"firewall.stateful"}},

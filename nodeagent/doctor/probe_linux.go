@@ -31,6 +31,7 @@ const (
 	probeEvery    = 150 * time.Millisecond  // between them
 	probeWait     = 900 * time.Millisecond  // for answers, after the last
 	probeEntry    = 2500 * time.Millisecond // for them to come in by the pods' interface
+	maxProbed     = 256                     // addresses
 	maxLarge      = 4                       // to how many addresses a large packet is sent
 )
 
@@ -305,7 +306,7 @@ func (p *prober) attach(inside netns.NsHandle) error {
 
 func (p *prober) flows() {
 	for _, fl := range p.j.flows {
-		if _, ok := p.sockets[fl.family]; ok && len(p.out.Flows) < 1<<15 {
+		if _, ok := p.sockets[fl.family]; ok && len(p.out.Flows) < maxProbed {
 			p.out.Flows = append(p.out.Flows, ProbeFlow{To: fl.packet.Dst})
 			p.indices = append(p.indices, fl.family)
 		}

@@ -5,6 +5,7 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/userdata"
@@ -33,7 +34,8 @@ func readRuleset() (*Ruleset, error) {
 	chains := map[nftables.TableFamily][]*nftables.Chain{}
 	for _, t := range tables {
 		family := familyName(t.Family)
-		if family == "" {
+		const dormant = 1 // the library gives the flags in the wrong order on little-endian machines
+		if family == "" || (t.Flags|bits.ReverseBytes32(t.Flags))&dormant != 0 {
 			continue
 		}
 		sets, err := conn.GetSets(t)
