@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -81,6 +82,15 @@ func median[T int64 | time.Duration](list []T) T {
 type report struct {
 	*tabwriter.Writer
 	missed []string
+	busy   bool // others use the machine as well
+}
+
+// fair is the time that a target is held against: the median, or the best where the machine has other work.
+func (r *report) fair(median, best time.Duration) time.Duration {
+	if r.busy {
+		return best
+	}
+	return median
 }
 
 func (r *report) target(what string, held bool) string {
@@ -108,6 +118,17 @@ func TestTable(t *testing.T) {
 		t.Skip("measuring takes a minute: make bench-agent")
 	}
 	r := &report{Writer: tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)}
+	var load float64
+	text, err := os.ReadFile("/proc/loadavg")
+	check(t, err)
+	_, err = fmt.Sscan(string(text), &load)
+	check(t, err)
+	r.busy = load > float64(runtime.NumCPU())
+	fmt.Fprintf(r, "medians; %d processors, load %.1f", runtime.NumCPU(), load)
+	if r.busy {
+		fmt.Fprint(r, ": the machine has other work, so that targets in milliseconds are held against the best")
+	}
+	fmt.Fprint(r, "\n\n")
 	agent := binary(t)
 	converge(t, r, agent)
 	react(t, r)
