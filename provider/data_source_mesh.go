@@ -169,7 +169,7 @@ func (d *meshDataSource) Schema(ctx context.Context, _ datasource.SchemaRequest,
 					"protocol": schema.StringAttribute{
 						Optional: true, Validators: []validator.String{stringvalidator.OneOf(mesh.OverlayProtocols()...)},
 						MarkdownDescription: "One of " + code(mesh.OverlayProtocols()) + ". Default `" + config.DefaultProtocol +
-							"`, as kube-router, Calico and others use it.",
+							"`, as kube-router, Calico and others use it; with pods that have IPv6 it takes protocol 41 as well, which is then required too.",
 					},
 					"port": schema.Int64Attribute{
 						Optional: true, Validators: []validator.Int64{int64validator.Between(1, 65535)},

@@ -104,11 +104,11 @@ func TestGranularity(t *testing.T) {
 		granularity  Granularity
 		peersOfAms1  []string
 		discover     bool
-		requirements int
+		requirements int // for IPv4 and IPv6 pods
 	}{
-		{Full, []string{"ams2", "fra1", "fra2"}, true, 1},
-		{Location, []string{"fra1", "fra2"}, false, 2},
-		{Cross, []string{"fra1", "fra2"}, false, 2},
+		{Full, []string{"ams2", "fra1", "fra2"}, true, 2},
+		{Location, []string{"fra1", "fra2"}, false, 4},
+		{Cross, []string{"fra1", "fra2"}, false, 4},
 	} {
 		t.Run(string(tt.granularity), func(t *testing.T) {
 			plan := Build(fleet(), spec(func(s *Spec) { s.Granularity = tt.granularity }))
@@ -168,6 +168,36 @@ func TestFragmentMeetsRequirements(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// An IP tunnel carries IPv6 in another protocol than IPv4: ip-in-ip alone leaves IPv6 pods dead.
+func TestIPv6Pods(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*Spec)
+		want   []string
+	}{
+		"IPv4 pods": {func(s *Spec) { s.PodCIDRs = map[string][]netip.Prefix{"ams1": prefixList("10.244.1.0/24")} }, []string{"ip-in-ip"}},
+		"a node with IPv6 pods": {func(s *Spec) {
+			s.PodCIDRs = map[string][]netip.Prefix{"ams1": prefixList("10.244.1.0/24", "fd00:4::/64")}
+		}, []string{"ip-in-ip", "41"}},
+		"a cluster of both":      {func(s *Spec) { s.ClusterCIDRs = prefixList("10.244.0.0/16", "fd00:4::/56") }, []string{"ip-in-ip", "41"}},
+		"vxlan carries anything": {func(s *Spec) { s.ClusterCIDRs, s.Overlay.Protocol = prefixList("fd00:4::/56"), "vxlan" }, []string{"udp"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := Build(fleet(), spec(tt.change))
+			var got []string
+			for _, r := range plan.Requirements {
+				got = append(got, r.Proto)
+			}
+			if plan.Failed() || !slices.Equal(got, tt.want) {
+				t.Fatalf("protocols %v, want %v; problems %+v", got, tt.want, plan.Problems)
+			}
+			src := strings.Replace(plan.Fragment, "{", `{"tagOwners": {"tag:node": []},`, 1)
+			if r := policy.Check("", []byte(src), &policy.Inventory{Devices: fleet()}, plan.Requirements); !r.Accepted || r.Diagnostics.HasErrors() {
+				t.Errorf("the fragment does not meet them: %q %v", r.Message, r.Diagnostics)
+			}
+		})
 	}
 }
 

@@ -84,18 +84,41 @@ func (b *builder) requirements() {
 		b.plan.Fragment = "{}\n"
 		return
 	}
+	protocols := []string{o.documentProtocol()}
+	if o.Protocol == config.DefaultProtocol && b.podsOf6() {
+		protocols = append(protocols, ipv6InIP)
+	}
 	for _, pair := range b.pairs() {
-		r := policy.Requirement{
-			Name: "mesh " + b.spec.Name, Src: pair.src, Dst: pair.dst,
-			Proto: o.documentProtocol(), Ports: o.ports(),
-			Why: "the overlay carries pod-to-pod packets between nodes in " + o.Protocol,
+		for _, proto := range protocols {
+			r := policy.Requirement{
+				Name: "mesh " + b.spec.Name, Src: pair.src, Dst: pair.dst, Proto: proto, Ports: o.ports(),
+				Why: "the overlay carries pod-to-pod packets between nodes in " + o.Protocol,
+			}
+			if proto == ipv6InIP {
+				r.Why = "the overlay carries IPv6 packets of pods in protocol 41"
+			}
+			if pair.from != "" {
+				r.Name += ", " + pair.from + " to " + pair.to
+			}
+			b.plan.Requirements = append(b.plan.Requirements, r)
 		}
-		if pair.from != "" {
-			r.Name += ", " + pair.from + " to " + pair.to
-		}
-		b.plan.Requirements = append(b.plan.Requirements, r)
 	}
 	b.fragment()
+}
+
+// ipv6InIP is the protocol in which an IP tunnel carries IPv6, where it carries IPv4 in ip-in-ip
+// (https://www.iana.org/assignments/protocol-numbers). Tailnet policies have no name for it.
+const ipv6InIP = "41"
+
+// podsOf6 says whether any pod network is IPv6, as far as they are given.
+func (b *builder) podsOf6() bool {
+	is6 := func(p netip.Prefix) bool { return p.Addr().Is6() }
+	for _, networks := range b.spec.PodCIDRs {
+		if slices.ContainsFunc(networks, is6) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(b.spec.ClusterCIDRs, is6)
 }
 
 // pair is two sets of selectors between which flows are required, in this direction.
