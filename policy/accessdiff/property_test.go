@@ -158,6 +158,7 @@ func quoteList(list []string) string {
 // expander lists flows one by one.
 type expander struct {
 	users   []string
+	crossed bool // a router forwards what is a device's own: an address alone then does not tell which is meant
 	addrs   []netip.Addr
 	own     map[netip.Addr]string
 	devices []policy.AccessDevice
@@ -182,6 +183,11 @@ func newExpander(devices []policy.AccessDevice, texts string) *expander {
 		x.numbers[d.Name] = n
 		for _, a := range d.Addrs {
 			x.own[a] = d.Name
+		}
+	}
+	for _, d := range devices {
+		for a := range x.own {
+			x.crossed = x.crossed || slices.ContainsFunc(d.Forwards, func(r netipx.IPRange) bool { return r.Contains(a) })
 		}
 	}
 	return x
@@ -523,50 +529,127 @@ func (x *expander) ssh(out bitset, c *policy.Compiled, n int) {
 	}
 }
 
-// lines holds what is printed to what was found: the names of the two ends stand for exactly the points of the parts.
+// lines holds what is printed to what was found: the names of the two ends stand for exactly the addresses of the parts,
+// and where a change is not partial each source has each item at each destination.
 func (x *expander) lines(t *testing.T, seed int, k *comparer, got *Result) {
-	for _, list := range [][]Change{got.Gained, got.Lost, got.Undecided} {
-		for _, c := range list {
-			s := k.sides[1]
-			if c.Effect == lostText {
-				s = k.sides[0]
-			}
-			if c.Kind == Attribute || c.Kind == Route || slices.Contains(c.Src.Names, syncedGroup) {
+	all := newFolder(k).all
+	for _, c := range slices.Concat(got.Gained, got.Lost, got.Undecided) {
+		n := newNamer(k.world, k.sides[1])
+		if c.Effect == lostText {
+			n = newNamer(k.world, k.sides[0])
+		}
+		src := newBitset(k.size)
+		dst := target{own: newBitset(k.size)}
+		var behind netipx.IPSetBuilder
+		type spot struct{ class, group, lane int }
+		at := map[spot][]part{}
+		ports := map[int][]span{}
+		for _, p := range c.parts {
+			if k.lanes[p.key.lane] == (lane{Network, laneICMP, ""}) && slices.Contains(c.Items, Item{laneICMP, "in part"}) {
 				continue
 			}
-			want := newBitset(k.size)
-			for _, p := range c.parts {
-				if k.lanes[p.key.lane] == (lane{Network, laneICMP, ""}) && slices.Contains(c.Items, Item{laneICMP, "in part"}) {
-					continue
+			src.or(k.sets.sets[p.fact.src])
+			cl := k.classes[p.fact.class]
+			(&folder{comparer: k}).aim(dst.own, &behind, cl, cl.groups[p.fact.group])
+			s := spot{p.fact.class, p.fact.group, p.key.lane}
+			at[s] = append(at[s], p)
+			ports[p.key.lane] = append(ports[p.key.lane], k.ports[p.key.ports]...)
+		}
+		dst.behind = built(&behind)
+		hasSrc := c.Kind != Attribute && c.Kind != Route && !slices.Contains(c.Src.Names, syncedGroup)
+		if hasSrc && !slices.Equal(x.points(k, n, c.Src), src) {
+			t.Errorf("seed %d: the sources of %q are not whom they should be", seed, c.String())
+		}
+		self := slices.Contains(c.Dst.Names, autogroupSelf)
+		if !self && !x.crossed && c.Dst.Devices+c.Dst.Behind > 0 {
+			have := x.points(k, n, c.Dst)
+			have.and(all.own)
+			if !slices.Equal(have, dst.own) {
+				t.Errorf("seed %d: the destinations of %q are not whom they should be", seed, c.String())
+			}
+			if c.Kind == Network {
+				there := x.behind(k, n, all, c.Dst)
+				if !there.Equal(dst.behind) {
+					t.Errorf("seed %d: %q: behind routers are %v, want %v", seed, c.String(), there.Ranges(), dst.behind.Ranges())
 				}
-				want.or(k.sets.sets[p.fact.src])
 			}
-			have := newBitset(k.size)
-			for _, name := range c.Src.Names {
-				x.name(k, s, have, name)
-			}
-			for _, name := range c.Src.Except {
-				b := newBitset(k.size)
-				x.name(k, s, b, name)
-				have.andNot(b)
-			}
-			if !slices.Equal(have, want) {
-				t.Errorf("seed %d: the names of %q are not whom they should be", seed, c.String())
+		}
+		if c.Partial || self {
+			continue
+		}
+		for s := range at {
+			for l, want := range ports {
+				s.lane = l
+				for _, port := range []int{want[0].first, want[0].last, want[len(want)-1].last} {
+					have := newBitset(k.size)
+					for _, p := range at[s] {
+						if slices.ContainsFunc(k.ports[p.key.ports], func(r span) bool { return r.first <= port && port <= r.last }) {
+							have.or(k.sets.sets[p.fact.src])
+						}
+					}
+					if !slices.Equal(have, src) {
+						t.Errorf("seed %d: %q is partial and does not say so (%s %d)", seed, c.String(), k.lanes[l].name, port)
+						return
+					}
+				}
 			}
 		}
 	}
 }
 
-func (x *expander) name(k *comparer, s *side, b bitset, name string) {
-	if n, ok := x.numbers[name]; ok {
-		for _, a := range x.devices[n].Addrs {
-			b.add(k.byText[a.String()])
+// points are the points that a party's names stand for.
+func (x *expander) points(k *comparer, n *namer, p Party) bitset {
+	out, except := newBitset(k.size), newBitset(k.size)
+	for _, name := range p.Names {
+		x.name(k, n, out, name)
+	}
+	for _, name := range p.Except {
+		x.name(k, n, except, name)
+	}
+	out.andNot(except)
+	return out
+}
+
+func (x *expander) behind(k *comparer, n *namer, all target, p Party) *netipx.IPSet {
+	set := func(names []string) *netipx.IPSet {
+		var b netipx.IPSetBuilder
+		for _, name := range names {
+			if _, device := x.numbers[name]; device {
+				continue
+			}
+			if name == "*" {
+				b.AddSet(all.behind)
+			}
+			for _, r := range slices.Concat(n.literals(name), parsed(k, name)) {
+				b.AddRange(r)
+			}
+		}
+		return intersection(built(&b), all.behind)
+	}
+	return minus(set(p.Names), set(p.Except))
+}
+
+// parsed reads a name that is addresses.
+func parsed(k *comparer, name string) []netipx.IPRange {
+	if name == "*" {
+		return nil
+	}
+	if _, own := k.byText[name]; own {
+		return nil
+	}
+	return k.parse(name)
+}
+
+func (x *expander) name(k *comparer, n *namer, b bitset, name string) {
+	if d, ok := x.numbers[name]; ok {
+		for _, p := range k.own[d] {
+			b.add(p)
 		}
 		return
 	}
 	if text, ok := strings.CutPrefix(name, "addresses of no device in "); ok {
 		all := newBitset(k.size)
-		k.points(all, []string{text})
+		k.world.points(all, []string{text})
 		for p := len(k.addrs); p < k.size; p++ {
 			if all.has(p) {
 				b.add(p)
@@ -574,11 +657,16 @@ func (x *expander) name(k *comparer, s *side, b bitset, name string) {
 		}
 		return
 	}
-	if len(k.parse(name)) > 0 && name != "*" {
-		k.points(b, []string{name})
+	if name != "*" && len(k.parse(name)) > 0 {
+		k.world.points(b, []string{name})
 		return
 	}
-	k.points(b, s.access.Select(name).IPs)
+	if name == "*" {
+		for p := range k.addrs {
+			b.add(p) // as a destination it is every device
+		}
+	}
+	k.world.points(b, n.s.access.Select(name).IPs)
 }
 
 // worldGen draws small tailnets and policies.
