@@ -40,7 +40,7 @@ func compile(r desired.FirewallRule) []expr.Any {
 	for _, c := range []struct {
 		set    string
 		source bool
-	}{{r.Src, true}, {r.Dst, false}} {
+	}{{r.Dst, false}, {r.Src, true}} {
 		if c.set != "" {
 			add(payload(r.Family, c.source), &expr.Lookup{SourceRegister: register, SetName: c.set})
 		}
