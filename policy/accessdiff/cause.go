@@ -73,7 +73,7 @@ func sectionOf(d *edit) string {
 
 // definitions lists the edited definitions that a rule depends on.
 func (f *folder) definitions(r cause) []*edit {
-	names := r.side.names[r.path]
+	names, other := r.side.names[r.path], f.counterpart(r)
 	var out []*edit
 	seen := map[string]bool{}
 	var follow func(path string)
@@ -107,15 +107,17 @@ func (f *folder) definitions(r cause) []*edit {
 			}
 		}
 	}
-	for _, name := range slices.Concat(names.src, names.dst) {
+	for _, name := range slices.Concat(names.src, names.dst, other.src, other.dst) {
 		for _, section := range []string{"groups", "hosts", "ipsets"} {
 			follow(keyed(section, name))
 		}
 	}
-	postures := names.postures
-	if len(postures) == 0 {
+	postures := slices.Concat(names.postures, other.postures)
+	if len(names.postures) == 0 || len(other.postures) == 0 {
 		follow("defaultSrcPosture")
-		postures = r.side.report.Policy.DefaultSrcPosture.Values()
+		for _, s := range f.sides {
+			postures = append(postures, s.report.Policy.DefaultSrcPosture.Values()...)
+		}
 	}
 	for _, name := range postures {
 		follow(keyed("postures", name))

@@ -118,7 +118,7 @@ func (f *folder) changes(b bundle, keys []factKey) []Change {
 	}
 	partial := false
 	if len(rest) > maxLines {
-		rest, partial = []fragment{hull(rest)}, true
+		pings, rest, partial = nil, []fragment{hull(frags)}, true
 	}
 	var out []Change
 	for i, fr := range rest {
