@@ -54,7 +54,7 @@ func judgeForward(j *judgement, fl *flow, p desired.Packet, direction, oif, code
 		drop = before
 	}
 	seen := j.probed(fl.packet.Dst)
-	passed := seen != nil && (direction == desired.Original && seenAt(seen.Out, desired.Interface) || direction == desired.Reply && seen.Got > 0)
+	passed := seen != nil && (direction == desired.Original && seenAt(seen.Out, desired.Interface) || direction == desired.Reply && seen.Got > 0 && seenAt(seen.Back, desired.Interface))
 	switch {
 	case !drop.Dropped && drop.Certain():
 		if fl.blocked != "" && fl.blocked != code {

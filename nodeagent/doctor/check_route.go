@@ -118,6 +118,9 @@ func routeUnsure(j *judgement, fl *flow) {
 	if known && knownBare && a.Dev == desired.Interface && bareWay.Dev == desired.Interface {
 		return
 	}
+	if known && knownBare && a.Dev != desired.Interface && bareWay.Dev != desired.Interface && explainRoute(j, fl) {
+		return // it goes wrong with the mark as without it
+	}
 	why := "nftables cannot be read: " + j.e.RulesErr
 	if j.e.Rules != nil {
 		why = "rules that cannot be followed decide on it"

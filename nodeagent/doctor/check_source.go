@@ -46,7 +46,7 @@ func checkSource(j *judgement, r *Result) {
 		}
 		seen, hasSeen := seenSource(j, fl)
 		switch {
-		case hasSeen && seen == own && t.By == nil && len(t.Maybe) == 0:
+		case hasSeen && seen == own && t.By == nil && len(t.Maybe) == 0 && !ownTranslates(j, fl):
 			j.add(Finding{
 				Code: "source.elsewhere", Level: Warn, Peers: []string{fl.peer},
 				Summary: "sources are translated rightly, but not by a rule of nftables",
@@ -58,6 +58,8 @@ func checkSource(j *judgement, r *Result) {
 				Fix:   "iptables-legacy-save -t nat shows them; tailmesh-agent apply puts the agent's own in front",
 			})
 		case hasSeen && seen == own:
+		case len(t.Maybe) > 0 && t.Maybe[0].Own() && ownTarget(j, fl) == own:
+			// The rule is the agent's own, which is read in another way, too.
 		case len(t.Maybe) > 0 && (t.By == nil || t.Unread || to != own || !t.By.Own()):
 			j.unknown("which source a peer sees depends on a rule that cannot be followed: `%s`; --probe sends a packet", t.Maybe[0])
 		case t.By != nil && t.Unread:

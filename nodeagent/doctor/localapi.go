@@ -173,7 +173,7 @@ const busMask = 1<<1 | 1<<2 | 1<<3
 
 // bus reads the first messages of the bus. The stream does not end by itself: what does not come soon does not come.
 func (a *localAPI) bus(ctx context.Context, t *Tailscaled) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	body, err := a.get(ctx, fmt.Sprintf("watch-ipn-bus?mask=%d", busMask))
 	if err != nil {

@@ -276,6 +276,20 @@ func faults() []fault {
 		{name: "healthy, router's rule added later", quiet: true, inject: "ip rule del from 10.244.1.0/24 lookup 77\nip rule add from 10.244.1.0/24 lookup 77"},
 		{name: "healthy, marks in others' bits", quiet: true, inject: "iptables -t mangle -A PREROUTING -s 10.244.1.0/24 -j MARK --set-xmark 0x4000/0x4000"},
 
+		{name: "healthy, iptables backend", quiet: true, do: func(n *ill) {
+			n.doc.Firewall.Backend = config.BackendIPTables
+			n.apply()
+		}},
+		{name: "6 SNAT missing, iptables backend", do: func(n *ill) {
+			n.doc.Firewall.Backend = config.BackendIPTables
+			n.apply()
+			n.Run("iptables -t nat -F TAILMESH-POSTROUTING\nip6tables -t nat -F TAILMESH-POSTROUTING")
+		}, want: []string{"source.untranslated"}},
+		{name: "1 rule missing, iptables backend", do: func(n *ill) {
+			n.doc.Firewall.Backend = config.BackendIPTables
+			n.apply()
+			n.Run(noRule)
+		}, want: []string{"route.rule-missing"}},
 		{name: "agent never applied", do: func(n *ill) {
 			n.Run("nft delete table inet tailmesh\n" + noRule + "\nip -6 rule del pref 0 fwmark 0x2000/0x2000")
 		}, want: []string{"route.not-applied", "source.untranslated+"}, first: "route.not-applied"},
@@ -446,6 +460,7 @@ func faults() []fault {
 		{name: "Tailscale's rules lost", quiet: true, inject: "ip rule del pref 5270", want: []string{"tailscaled.rules-lost(warn)"}},
 
 		{name: "1 and 6", inject: noRule + "\n" + noSNAT, want: []string{"route.rule-missing", "source.untranslated", "source.untranslated+"}, first: "route.rule-missing"},
+		{name: "1 and 18", inject: noRule + "\niptables -I FORWARD -i tailscale0 -o kube-bridge -j DROP", want: []string{"return.firewall+", "route.rule-missing"}, first: "route.rule-missing"},
 		{name: "1 and 11", inject: noRule + "\n" + dropAll, want: []string{"firewall.drops+", "route.rule-missing"}, first: "route.rule-missing"},
 		{name: "16 and 1", inject: noBridge + "\n" + noRule, want: []string{"forwarding.interface", "route.rule-missing+"}, first: "forwarding.interface"},
 		{name: "16 and 6", inject: noBridge + "\n" + noSNAT, want: []string{"forwarding.interface", "source.untranslated", "source.untranslated+"}, first: "forwarding.interface"},
