@@ -88,7 +88,7 @@ func (p *tailmesh) Configure(ctx context.Context, req provider.ConfigureRequest,
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	s := &session{}
+	s := &session{last: &lastInventory{}}
 	cfg, unknown, diags := m.settings(ctx, os.Getenv)
 	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() {

@@ -104,7 +104,7 @@ func (c *policyCheck) devices(ctx context.Context) (inv *policy.Inventory, diags
 		diags.AddAttributeWarning(path.Root("inventory"), "the tailnet's devices are not known", sentence(err.Error())+" "+without)
 		return nil, diags
 	}
-	inv, err = api.Inventory(ctx)
+	inv, err = c.session.recently(ctx, api)
 	switch {
 	case client.IsUnauthorized(err):
 		diags.Append(apiError(err, ""))

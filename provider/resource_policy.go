@@ -369,7 +369,7 @@ func (r *policyResource) Read(ctx context.Context, req resource.ReadRequest, res
 	}
 	var inv *policy.Inventory
 	if state.checksOffline() {
-		inv, _ = r.inventory(ctx, state.Inventory) // what is wrong with it, the plan says
+		inv = r.refreshInventory(ctx, api, state.Inventory)
 	}
 	resp.Diagnostics.Append(state.refreshResults(ctx, inv)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, state)...)
@@ -377,6 +377,19 @@ func (r *policyResource) Read(ctx context.Context, req resource.ReadRequest, res
 		inv = nil
 	}
 	resp.Diagnostics.Append(rememberInventory(ctx, inv, resp.Private)...)
+}
+
+// refreshInventory is the inventory to refresh the results with, or nil; what is wrong with it, the plan says.
+func (r *policyResource) refreshInventory(ctx context.Context, api *client.Client, text types.String) *policy.Inventory {
+	if !text.IsNull() {
+		inv, _ := inventoryOf(text)
+		return inv
+	}
+	inv, err := r.recently(ctx, api)
+	if err != nil {
+		return nil
+	}
+	return inv
 }
 
 func (r *policyResource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -21,6 +23,45 @@ import (
 type session struct {
 	client  *client.Client // nil without credentials
 	unknown []string       // settings whose values are not known yet
+	last    *lastInventory // nil: nothing is kept
+}
+
+// lastInventory is what the API said last, for those parts of one walk that need not ask again. Each walk, be it a plan
+// or an apply, configures the provider anew.
+type lastInventory struct {
+	mu  sync.Mutex
+	inv *policy.Inventory
+	at  time.Time
+}
+
+// recent is how old an answer may be for a policy to be judged with it.
+const recent = 30 * time.Second
+
+// recently is what the API said a moment ago, or now.
+func (s *session) recently(ctx context.Context, api *client.Client) (*policy.Inventory, error) {
+	if s.last != nil {
+		s.last.mu.Lock()
+		defer s.last.mu.Unlock()
+		if s.last.inv != nil && time.Since(s.last.at) < recent {
+			return s.last.inv, nil
+		}
+	}
+	inv, err := api.Inventory(ctx)
+	if err == nil && s.last != nil {
+		s.last.inv, s.last.at = inv, time.Now()
+	}
+	return inv, err
+}
+
+// ask asks the API, whatever it said before.
+func (s *session) ask(ctx context.Context, api *client.Client) (*policy.Inventory, error) {
+	inv, err := api.Inventory(ctx)
+	if err == nil && s.last != nil {
+		s.last.mu.Lock()
+		defer s.last.mu.Unlock()
+		s.last.inv, s.last.at = inv, time.Now()
+	}
+	return inv, err
 }
 
 // use takes what Configure left; before Configure there is nothing.
@@ -61,7 +102,7 @@ func (s *session) inventory(ctx context.Context, text types.String) (inv *policy
 		diags.AddError("cannot read the tailnet's devices", sentence(err.Error())+" Or give an inventory.")
 		return nil, diags
 	}
-	inv, err = api.Inventory(ctx)
+	inv, err = s.ask(ctx, api)
 	if err != nil {
 		diags.Append(apiError(err, ""))
 	}
