@@ -135,6 +135,27 @@ func TestRouterRestartsUnderTraffic(t *testing.T) {
 	}
 }
 
+// A router that starts after the agent has its rule at priority 0, too. When the agent's own is deleted then, no rule can
+// be put in front of the router's: the agent says how its owner moves it, and goes on when that is done.
+func TestRuleDeletedBesideOneAtZero(t *testing.T) {
+	node := nstest.NewIdleNode(t)
+	node.StartTailscale()
+	s := startService(t, node, newAgent(t, nodeDocument))
+	s.status("ok: 2 of 2")
+	node.StartRouter()
+	s.status("ok: 2 of 2")
+	whole, _ := parts(node.Dump())
+	node.Run("ip rule del pref 0 fwmark 0x2000/0x2000")
+	s.status("wrong: 1 of 2")
+	s.settled(whole)
+	move := "ip rule add pref 5209 from 10.244.1.0/24 lookup 77, then ip rule del pref 0 from 10.244.1.0/24 lookup 77"
+	if log := s.log.String(); !strings.Contains(log, "comes first; move it: "+move) {
+		t.Errorf("the log does not say how to move the rule:\n%s", log)
+	}
+	node.Run(strings.Replace(move, ", then ", "\n", 1))
+	s.status("ok: 2 of 2")
+}
+
 // A hundred changes within a second are few passes.
 func TestManyChangesAreFewPasses(t *testing.T) {
 	node := nstest.NewNode(t)
