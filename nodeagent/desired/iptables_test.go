@@ -184,8 +184,13 @@ func TestParseArgs(t *testing.T) {
 					}
 				}
 				for _, more := range [][]string{
-					{"-p", "tcp"}, {"!", "-s", "10.0.0.0/8"}, {"-m", "set", "--match-set", "others", "src"},
-					{"-m", "set", "--match-set", "tailmesh-nft-pods4", "src"}, {"-m", "mark", "--mark", "0x1/0x1"}, {"--random"}, {"!"},
+					{"-p", "tcp"},
+					{"!", "-s", "10.0.0.0/8"},
+					{"-m", "set", "--match-set", "others", "src"},
+					{"-m", "set", "--match-set", "tailmesh-nft-pods4", "src"},
+					{"-m", "mark", "--mark", "0x1/0x1"},
+					{"--random"},
+					{"!"},
 				} {
 					if got := desired.ParseArgs(b, c.Family, slices.Concat(args, more)); got == r {
 						t.Errorf("%v with %q is taken for the same", args, more)

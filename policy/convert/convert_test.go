@@ -32,7 +32,8 @@ func tailnet() *policy.Inventory {
 			dev(7, "r2", "", []string{"tag:router"}, "10.1.2.0/24", "0.0.0.0/0", "::/0"),
 		},
 		Users: []policy.User{
-			{ID: "1", LoginName: "ada@example.com", Role: "owner"}, {ID: "2", LoginName: "bob@example.com", Role: "member"},
+			{ID: "1", LoginName: "ada@example.com", Role: "owner"},
+			{ID: "2", LoginName: "bob@example.com", Role: "member"},
 			{ID: "3", LoginName: "eve@example.com", Role: "member"},
 		},
 	}

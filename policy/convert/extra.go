@@ -13,7 +13,7 @@ import (
 func comments(x hujson.Extra) []string {
 	var out []string
 	for len(x) > 0 {
-		n := 1
+		var n int
 		switch {
 		case bytes.HasPrefix(x, []byte("//")):
 			n = len(x)

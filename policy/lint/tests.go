@@ -65,16 +65,16 @@ func (l *linter) line(t policy.TestResult) string {
 	if err != nil {
 		proto = t.Proto
 	}
-	attrs := ""
+	var attrs strings.Builder
 	for i := range l.p.Tests {
 		if e := &l.p.Tests[i]; strings.HasPrefix(t.Path, e.Path+".") && e.SrcPostureAttrs != nil {
 			for _, k := range sortedKeys(e.SrcPostureAttrs) {
-				attrs += k + "=" + string(e.SrcPostureAttrs[k]) + " "
+				fmt.Fprintf(&attrs, "%s=%s ", k, e.SrcPostureAttrs[k])
 			}
-			attrs += "given"
+			attrs.WriteString("given")
 		}
 	}
-	return strings.Join([]string{t.Src, t.Dst, proto, t.Want, attrs}, "\x00")
+	return strings.Join([]string{t.Src, t.Dst, proto, t.Want, attrs.String()}, "\x00")
 }
 
 // allowAll is everything that the tests ask about, admitted: from every source, in every protocol that one of them names.

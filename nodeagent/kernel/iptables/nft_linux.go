@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -24,9 +25,7 @@ type attributes map[uint16][]byte
 
 func parse(b []byte) attributes {
 	out := attributes{}
-	for kind, value := range each(b) {
-		out[kind] = value
-	}
+	maps.Insert(out, each(b))
 	return out
 }
 

@@ -93,8 +93,8 @@ func (o *output) conversion(l *loaded, res *convert.Result, to convert.Form) err
 	for _, k := range res.Kept {
 		fmt.Fprintf(w, "%s:%d:%d: %s stays %s: %s\n", l.file, k.Range.Start.Line, k.Range.Start.Column, k.Path, one, k.Reason)
 	}
-	switch {
-	case res.Converted == 0:
+	switch res.Converted {
+	case 0:
 		fmt.Fprintf(w, "%s: no %s to convert\n", l.file, old)
 	default:
 		fmt.Fprintf(w, "%s: %s became %s\n", l.file, counted(res.Converted, old), counted(res.Made, to))
