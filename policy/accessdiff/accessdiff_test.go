@@ -180,6 +180,10 @@ func TestCompare(t *testing.T) {
 			[]string{`+ * except tag:web: attribute funnel (6 devices; nodeAttrs[0].target "tag:web" -> "*")`},
 		},
 		{
+			"settings", `"grants": []`, `"grants": [], "disableIPv4": true, "derpMap": {"OmitDefaultRegions": true}`,
+			[]string{"+ *: attribute disable-ipv4 (8 devices; disableIPv4 added)", "= derpMap added"},
+		},
+		{
 			"routes", `"grants": [], "autoApprovers": {"routes": {"10.0.0.0/8": ["tag:router"]}}`,
 			`"grants": [], "autoApprovers": {"routes": {"10.20.0.0/16": ["tag:router"]}, "exitNode": ["tag:router"]}`,
 			[]string{

@@ -82,19 +82,30 @@ const everything = "\t\"acls\": [\n\t\t{\"action\": \"accept\", \"src\": [\"*\"]
 func BenchmarkCompare(b *testing.B) {
 	const devices, rules = 10_000, 1_000
 	inv := bigInventory(devices, rules)
+	wide := bigInventory(devices, rules)
+	for i := range wide.Devices {
+		if len(wide.Devices[i].EnabledRoutes) > 0 {
+			wide.Devices[i].EnabledRoutes = []string{"10.0.0.0/8", "0.0.0.0/0", "::/0"}
+		}
+	}
 	base := string(bigPolicy(devices, rules, 1))
-	for _, bb := range []struct{ name, old, new string }{
-		{"same", base, base},
-		{"rule added", base, strings.Replace(base, "\"grants\": [\n", "\"grants\": [\n\t\t{\"src\": [\"group:g1\"], \"dst\": [\"tag:t2\"], \"ip\": [\"tcp:4242\"]},\n", 1)},
-		{"member added", base, strings.Replace(base, "\"group:g1\": [", "\"group:g1\": [\"u3@example.com\", ", 1)},
-		{"everything allowed", base, strings.Replace(base, "\t\"acls\": [\n", everything, 1)},
-		{"unrelated", base, string(bigPolicy(devices, rules, 2))},
-		{"own devices", base, strings.Replace(base, "\t\"acls\": [\n", "\t\"acls\": [\n{\"action\": \"accept\", \"src\": [\"autogroup:member\"], \"dst\": [\"autogroup:self:*\"]},\n", 1)},
+	other := string(bigPolicy(devices, rules, 2))
+	for _, bb := range []struct {
+		name, old, new string
+		inv            *policy.Inventory
+	}{
+		{"same", base, base, inv},
+		{"rule added", base, strings.Replace(base, "\"grants\": [\n", "\"grants\": [\n\t\t{\"src\": [\"group:g1\"], \"dst\": [\"tag:t2\"], \"ip\": [\"tcp:4242\"]},\n", 1), inv},
+		{"member added", base, strings.Replace(base, "\"group:g1\": [", "\"group:g1\": [\"u3@example.com\", ", 1), inv},
+		{"everything allowed", base, strings.Replace(base, "\t\"acls\": [\n", everything, 1), inv},
+		{"unrelated", base, other, inv},
+		{"unrelated, routers of everything", base, other, wide},
+		{"own devices", base, strings.Replace(base, "\t\"acls\": [\n", "\t\"acls\": [\n{\"action\": \"accept\", \"src\": [\"autogroup:member\"], \"dst\": [\"autogroup:self:*\"]},\n", 1), inv},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			lines := 0
 			for b.Loop() {
-				r, err := Compare(policy.Check("old", []byte(bb.old), inv, nil), policy.Check("new", []byte(bb.new), inv, nil))
+				r, err := Compare(policy.Check("old", []byte(bb.old), bb.inv, nil), policy.Check("new", []byte(bb.new), bb.inv, nil))
 				if err != nil {
 					b.Fatal(err)
 				}

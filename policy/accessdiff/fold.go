@@ -120,20 +120,106 @@ func (f *folder) changes(b bundle, keys []factKey) []Change {
 	if len(rest) > maxLines {
 		pings, rest, partial = nil, []fragment{hull(frags)}, true
 	}
+	bySpot := f.pings(pings)
 	var out []Change
-	for i, fr := range rest {
+	for _, fr := range rest {
 		c := f.change(b, fr)
 		c.Partial = partial
-		if i == 0 && len(pings) > 0 {
-			c.Items = append(c.Items, Item{Name: laneICMP, Detail: "in part"})
-			for _, p := range pings {
-				c.parts = append(c.parts, p.parts...)
-			}
+		if detail, parts := f.share(bySpot, fr); parts != nil {
+			c.Items = append(c.Items, Item{laneICMP, detail})
+			c.parts = append(c.parts, parts...)
 		}
+		out = append(out, c)
+	}
+	// Under a condition, pings may differ where nothing else does.
+	if fr := f.alone(pings, rest); len(fr.parts) > 0 {
+		c := f.change(b, fr)
+		c.Partial = true
 		out = append(out, c)
 	}
 	return out
 }
+
+// alone is what of pings is between none of the ends of other fragments.
+func (f *folder) alone(pings, rest []fragment) fragment {
+	taken := map[spot]bitset{}
+	for _, fr := range rest {
+		for _, p := range fr.parts {
+			at := spot{p.fact.class, p.fact.group}
+			if taken[at] == nil {
+				taken[at] = newBitset(f.size)
+			}
+			taken[at].or(f.sets.sets[p.fact.src])
+		}
+	}
+	var out fragment
+	for _, fr := range pings {
+		for _, p := range fr.parts {
+			left := f.sets.sets[p.fact.src].clone()
+			if t := taken[spot{p.fact.class, p.fact.group}]; t != nil {
+				left.andNot(t)
+			}
+			cl := f.classes[p.fact.class]
+			if gr := cl.groups[p.fact.group]; left.meets(gr.mask) && !f.onlyItself(cl, gr, left) {
+				p.fact.src = f.sets.id(left)
+				out.parts, out.wares = append(out.parts, p), []factKey{p.key}
+			}
+		}
+	}
+	return out
+}
+
+// spot is a group of a class.
+type spot struct{ class, group int }
+
+// pings collects who may ping what.
+func (f *folder) pings(frags []fragment) map[spot][]part {
+	out := map[spot][]part{}
+	for _, fr := range frags {
+		for _, p := range fr.parts {
+			at := spot{p.fact.class, p.fact.group}
+			out[at] = append(out[at], p)
+		}
+	}
+	return out
+}
+
+// share finds the pings between the ends of a fragment. The detail is empty where they pass between all of them.
+func (f *folder) share(pings map[spot][]part, fr fragment) (detail string, parts []part) {
+	if len(pings) == 0 {
+		return "", nil
+	}
+	srcs := map[spot]bitset{}
+	var spots []spot
+	for _, p := range fr.parts {
+		at := spot{p.fact.class, p.fact.group}
+		if srcs[at] == nil {
+			srcs[at] = newBitset(f.size)
+			spots = append(spots, at)
+		}
+		srcs[at].or(f.sets.sets[p.fact.src])
+	}
+	for _, at := range spots {
+		missing := srcs[at].clone()
+		for _, p := range pings[at] {
+			both := srcs[at].clone()
+			both.and(f.sets.sets[p.fact.src])
+			if both.empty() {
+				continue
+			}
+			missing.andNot(both)
+			p.fact.src = f.sets.id(both)
+			parts = append(parts, p)
+		}
+		if !missing.empty() {
+			detail = inPart
+		}
+	}
+	return detail, parts
+}
+
+// inPart is the detail of pings that pass between some of a change's ends alone.
+const inPart = "in part"
 
 // hull is the smallest product that holds several.
 func hull(frags []fragment) fragment {

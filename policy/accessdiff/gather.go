@@ -520,7 +520,7 @@ func trimmed(s policy.Strings) []string {
 	return out
 }
 
-// attrs takes nodeAttrs, and the setting that is the same as an attribute on every device.
+// attrs takes nodeAttrs, and the settings that are the same as an attribute on every device.
 func (g *gatherer) attrs(s *side) {
 	p := s.report.Policy
 	add := func(n policy.Node, targets []string, wares []ware) {
@@ -563,11 +563,15 @@ func (g *gatherer) attrs(s *side) {
 		}
 		add(n.Node, n.Target.Values(), wares)
 	}
-	if p.RandomizeClientPort.Value {
-		n := p.RandomizeClientPort.Node
-		n.Path = randomizePath
-		add(n, []string{"*"}, []ware{{g.lane(Attribute, "randomize-client-port", ""), noPorts()}})
+	setting := func(b policy.Bool, path, attr string) {
+		if b.Value {
+			n := b.Node
+			n.Path = path
+			add(n, []string{"*"}, []ware{{g.lane(Attribute, attr, ""), noPorts()}})
+		}
 	}
+	setting(p.RandomizeClientPort, randomizePath, "randomize-client-port")
+	setting(p.DisableIPv4, noIPv4Path, "disable-ipv4")
 }
 
 // approvers takes autoApprovers: what a device may offer without review. A network stands for all inside it.
@@ -623,6 +627,7 @@ const (
 	servicesSection = "autoApprovers.services"
 	exitSection     = "autoApprovers.exitNode"
 	randomizePath   = "randomizeClientPort"
+	noIPv4Path      = "disableIPv4"
 )
 
 // routesWithin lists the approved networks of either policy that lie in one of them.

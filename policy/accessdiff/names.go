@@ -356,7 +356,7 @@ type ruleNames struct {
 // indexRules finds the names of each rule by its path.
 func indexRules(p *policy.Policy) map[string]ruleNames {
 	everyone := ruleNames{src: []string{"*"}, dst: []string{"*"}}
-	out := map[string]ruleNames{"": everyone, randomizePath: everyone}
+	out := map[string]ruleNames{"": everyone, randomizePath: everyone, noIPv4Path: everyone}
 	for i := range p.Grants {
 		r := &p.Grants[i]
 		out[r.Path] = ruleNames{r.Src.Values(), r.Dst.Values(), r.SrcPosture.Values()}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ const worlds = 10_200
 // devices' filters, ssh rules and attributes, as the engine compiles them, are the measure.
 func TestBruteForce(t *testing.T) {
 	const workers = 4
+	defer debug.SetGCPercent(debug.SetGCPercent(800)) // nearly all of the work is short-lived
 	worlds := worlds
 	if testing.Short() {
 		worlds /= 10
@@ -541,17 +543,17 @@ func (x *expander) lines(t *testing.T, seed int, k *comparer, got *Result) {
 		src := newBitset(k.size)
 		dst := target{own: newBitset(k.size)}
 		var behind netipx.IPSetBuilder
-		type spot struct{ class, group, lane int }
-		at := map[spot][]part{}
+		type place struct{ class, group, lane int }
+		at := map[place][]part{}
 		ports := map[int][]span{}
 		for _, p := range c.parts {
-			if k.lanes[p.key.lane] == (lane{Network, laneICMP, ""}) && slices.Contains(c.Items, Item{laneICMP, "in part"}) {
+			if k.lanes[p.key.lane] == (lane{Network, laneICMP, ""}) && slices.Contains(c.Items, Item{laneICMP, inPart}) {
 				continue
 			}
 			src.or(k.sets.sets[p.fact.src])
 			cl := k.classes[p.fact.class]
 			(&folder{comparer: k}).aim(dst.own, &behind, cl, cl.groups[p.fact.group])
-			s := spot{p.fact.class, p.fact.group, p.key.lane}
+			s := place{p.fact.class, p.fact.group, p.key.lane}
 			at[s] = append(at[s], p)
 			ports[p.key.lane] = append(ports[p.key.lane], k.ports[p.key.ports]...)
 		}
