@@ -86,6 +86,7 @@ const (
 type Report struct {
 	Mesh    string     `json:"mesh,omitempty"`
 	Node    string     `json:"node,omitempty"`
+	Peers   []string   `json:"peers,omitempty"` // the names of the node's peers
 	Verdict Verdict    `json:"verdict"`
 	First   string     `json:"first,omitempty"` // the code of the cause that packets meet first
 	Probed  bool       `json:"probed"`          // packets were sent and followed
@@ -136,6 +137,9 @@ func Judge(e *Evidence) Report {
 	report := Report{Probed: e.Probe != nil, Verdict: VerdictOK}
 	if e.Document != nil {
 		report.Mesh, report.Node = e.Document.Mesh, e.Document.Node.Name
+	}
+	for _, p := range j.doc.Peers {
+		report.Peers = append(report.Peers, p.Name)
 	}
 	unknown := false
 	for _, check := range Checks() {

@@ -55,6 +55,7 @@ func (c *command) doctor() *cobra.Command {
 	cmd.Flags().BoolVar(&options.Probe, "probe", false, "send echo requests to the peers as a pod would")
 	cmd.Flags().DurationVar(&options.Watch, "watch", 0, "how long to watch for policy rules that come and go, as in 10s")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "show what was found right, too")
+	cmd.AddCommand(c.merge())
 	return cmd
 }
 

@@ -4,6 +4,8 @@ package cli
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -58,6 +60,18 @@ func TestDoctor(t *testing.T) {
 	}
 	if report.SchemaVersion != 1 || report.Command != "doctor" || report.Verdict != "wrong" || report.First != "source.untranslated" {
 		t.Errorf("%+v", report)
+	}
+
+	path := filepath.Join(t.TempDir(), "ams1.json")
+	if err := os.WriteFile(path, []byte(out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, code := a.run("doctor", "merge", path)
+	if code != exitNo || !strings.Contains(stdout, "ams1  fra1  wrong    ams1: source.untranslated") {
+		t.Errorf("merge: exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if _, stderr, code := a.run("doctor", "merge", a.path); code != exitUnknown || !strings.Contains(stderr, "not what `tailmesh-agent doctor --json`") {
+		t.Errorf("merge of a document: exit code %d, %s", code, stderr)
 	}
 
 	a.write(`{"version": 1,`)
