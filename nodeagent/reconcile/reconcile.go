@@ -22,6 +22,9 @@ type Node struct {
 	// serve, and then those of its last answer.
 	Tailnet func(ctx context.Context) (*desired.Tailnet, error)
 
+	// Compare asks for the ways of packets before the changes too, for [Peer.Before].
+	Compare bool
+
 	lastTailnet *desired.Tailnet
 }
 
@@ -31,7 +34,7 @@ type Plan struct {
 	State    desired.State
 	Facts    desired.Facts
 	Changes  desired.Changes
-	Before   []desired.Answer // for each of State.Probes; zero where it cannot be asked
+	Before   []desired.Answer // for each of State.Probes, zero where it cannot be asked; nil without Node.Compare
 }
 
 // ShadowedError says that a rule at the document's fixed priority would be without effect.
@@ -72,8 +75,10 @@ func (n *Node) Prepare(ctx context.Context, doc config.Document) (Plan, error) {
 	}
 	state.Notes = append(notes, state.Notes...)
 	p := Plan{Document: doc, State: state, Facts: facts, Changes: desired.Diff(facts, state)}
-	if p.Before, err = answers(ctx, n.Kernel, state, facts, nil); err != nil {
-		return Plan{}, err
+	if n.Compare {
+		if p.Before, err = answers(ctx, n.Kernel, state, facts); err != nil {
+			return Plan{}, err
+		}
 	}
 	if priority, fixed := doc.Routing.Priority.Fixed(); fixed {
 		if err := p.shadowed(ctx, n.Kernel, uint32(priority)); err != nil {
@@ -118,7 +123,7 @@ func (p Plan) shadowed(ctx context.Context, k kernel.Interface, priority uint32)
 
 // Apply carries out a plan and judges what came of it.
 func (n *Node) Apply(ctx context.Context, p Plan) (Report, error) {
-	facts, after, dropped := p.Facts, p.Before, 0
+	facts, dropped := p.Facts, 0
 	if !p.Changes.Empty() {
 		err := n.Kernel.Apply(ctx, p.Changes)
 		if err != nil {
@@ -130,25 +135,22 @@ func (n *Node) Apply(ctx context.Context, p Plan) (Report, error) {
 		if facts, err = n.Kernel.Facts(ctx); err != nil {
 			return Report{}, fmt.Errorf("verify: %w", err)
 		}
-		if after, err = answers(ctx, n.Kernel, p.State, facts, p.known()); err != nil {
-			return Report{}, fmt.Errorf("verify: %w", err)
-		}
 	}
-	report, err := judge(ctx, n.Kernel, p, facts, after)
+	report, err := judge(ctx, n.Kernel, p, facts)
 	if err != nil {
 		return Report{}, fmt.Errorf("verify: %w", err)
 	}
 	report.Changes = p.Changes.Lines()
 	report.Dropped = dropped
-	for i := range report.Peers {
-		report.Peers[i].Before = p.Before[i]
+	for i, before := range p.Before {
+		report.Peers[i].Before = before
 	}
 	return report, nil
 }
 
 // Look judges a node as the plan found it.
 func (n *Node) Look(ctx context.Context, p Plan) (Report, error) {
-	return judge(ctx, n.Kernel, p, p.Facts, p.Before)
+	return judge(ctx, n.Kernel, p, p.Facts)
 }
 
 // Cleanup takes everything of the agent's from the node and returns what that was, as commands.
@@ -164,50 +166,14 @@ func (n *Node) Cleanup(ctx context.Context) ([]string, error) {
 	return changes.Lines(), n.Kernel.Apply(ctx, changes)
 }
 
-// known returns the ways that stay as they were found before the changes. A change of the firewall alone gives some packets
-// another mark, but leads no packet with a certain mark another way.
-func (p Plan) known() map[desired.Packet]desired.Answer {
-	if len(p.Changes.AddRules) > 0 || len(p.Changes.DelRules) > 0 {
-		return nil
-	}
-	known := make(map[desired.Packet]desired.Answer, len(p.State.Probes))
-	for i, probe := range p.State.Probes {
-		known[marked(probe, p.Facts)] = p.Before[i]
-	}
-	return known
-}
-
-// marked returns a probe's packet with the mark that the firewall gives it now.
-func marked(probe desired.Probe, facts desired.Facts) desired.Packet {
-	packet := probe.Packet
-	packet.Mark = facts.MarkOf(packet, desired.Original)
-	return packet
-}
-
-// answers asks for the way of each probe's packet with the mark that the firewall gives it now, unless it is known. A
-// probe without an interface to come in by gets the zero answer.
-func answers(ctx context.Context, k kernel.Interface, state desired.State, facts desired.Facts,
-	known map[desired.Packet]desired.Answer,
-) ([]desired.Answer, error) {
-	out := make([]desired.Answer, len(state.Probes))
-	var open []desired.Probe
-	var places []int
-	for i, probe := range state.Probes {
-		answer, ok := known[marked(probe, facts)]
-		if ok {
-			out[i] = answer
-			continue
-		}
-		open, places = append(open, probe), append(places, i)
-	}
-	got, err := ask(ctx, k, open, func(p desired.Probe) desired.Packet { return marked(p, facts) })
-	if err != nil {
-		return nil, err
-	}
-	for i, place := range places {
-		out[place] = got[i]
-	}
-	return out, nil
+// answers asks for the way of each probe's packet with the mark that the firewall gives it now. A probe without an
+// interface to come in by gets the zero answer.
+func answers(ctx context.Context, k kernel.Interface, state desired.State, facts desired.Facts) ([]desired.Answer, error) {
+	return ask(ctx, k, state.Probes, func(p desired.Probe) desired.Packet {
+		packet := p.Packet
+		packet.Mark = facts.MarkOf(packet, desired.Original)
+		return packet
+	})
 }
 
 // ask asks for the way of one packet per probe. Where the packet comes in by no interface, it is not asked.

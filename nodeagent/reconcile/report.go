@@ -57,8 +57,13 @@ func (r Report) Verdict() Verdict {
 	return OK
 }
 
-// judge says what the ways of the probes' packets mean, and asks for the way of the reply to each that goes right.
-func judge(ctx context.Context, k kernel.Interface, p Plan, facts desired.Facts, after []desired.Answer) (Report, error) {
+// judge asks the kernel for the way of each probe's packet, and of the reply to it where that goes right, and says what
+// they mean.
+func judge(ctx context.Context, k kernel.Interface, p Plan, facts desired.Facts) (Report, error) {
+	after, err := answers(ctx, k, p.State, facts)
+	if err != nil {
+		return Report{}, err
+	}
 	r := Report{
 		Firewall: p.State.Backend(),
 		Pending:  desired.Diff(facts, p.State).Lines(),

@@ -25,6 +25,7 @@ func (c *command) apply() *cobra.Command {
 			}
 			defer unlock()
 			node := c.node()
+			node.Compare = true
 			plan, err := c.prepare(cmd.Context(), node)
 			if err != nil {
 				return err
