@@ -15,12 +15,6 @@ func newBitset(size int) bitset { return make(bitset, (size+63)/64) }
 func (b bitset) add(i int)      { b[i>>6] |= 1 << (i & 63) }
 func (b bitset) has(i int) bool { return b[i>>6]&(1<<(i&63)) != 0 }
 
-func (b bitset) addRange(from, to int) {
-	for i := from; i < to; i++ {
-		b.add(i)
-	}
-}
-
 func (b bitset) clear() { clear(b) }
 
 // or, and and andNot change b.
