@@ -107,7 +107,8 @@ func TestPolicyConsoleLockFails(t *testing.T) {
 		want  string
 	}{
 		{
-			"the lock", controlsim.Fault{Kind: controlsim.StatusFault, Method: "PATCH", Path: "/settings", Status: http.StatusForbidden, Times: -1},
+			"the lock",
+			controlsim.Fault{Kind: controlsim.StatusFault, Method: "PATCH", Path: "/settings", Status: http.StatusForbidden, Times: -1},
 			"cannot change the tailnet's settings",
 		},
 		{"the file", controlsim.Fault{Kind: controlsim.StatusFault, Method: "POST", Path: "/acl", Status: http.StatusForbidden, Times: -1}, "cannot write the policy file"},

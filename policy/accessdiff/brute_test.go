@@ -507,7 +507,7 @@ func (x *expander) name(k *comparer, n *namer, b bitset, name string) {
 	}
 	if text, ok := strings.CutPrefix(name, "addresses of no device in "); ok {
 		all := newBitset(k.size)
-		k.world.points(all, []string{text})
+		k.points(all, []string{text})
 		for p := len(k.addrs); p < k.size; p++ {
 			if all.has(p) {
 				b.add(p)
@@ -516,7 +516,7 @@ func (x *expander) name(k *comparer, n *namer, b bitset, name string) {
 		return
 	}
 	if name != "*" && len(k.parse(name)) > 0 {
-		k.world.points(b, []string{name})
+		k.points(b, []string{name})
 		return
 	}
 	if name == "*" {
@@ -524,5 +524,5 @@ func (x *expander) name(k *comparer, n *namer, b bitset, name string) {
 			b.add(p) // as a destination it is every device
 		}
 	}
-	k.world.points(b, n.s.access.Select(name).IPs)
+	k.points(b, n.s.access.Select(name).IPs)
 }

@@ -242,14 +242,15 @@ func (g *gatherer) need(text string) int {
 
 // number gives equal sources equal ids.
 func (g *gatherer) number(s *source) {
-	key := fmt.Sprint(g.sets.id(s.sure))
+	var key strings.Builder
+	key.WriteString(fmt.Sprint(g.sets.id(s.sure)))
 	for _, u := range s.unknown {
-		key += fmt.Sprintf(" %d=%d", u.needs, g.sets.id(u.set))
+		key.WriteString(fmt.Sprintf(" %d=%d", u.needs, g.sets.id(u.set)))
 	}
-	id, ok := g.srcIDs[key]
+	id, ok := g.srcIDs[key.String()]
 	if !ok {
 		id = len(g.srcIDs)
-		g.srcIDs[key] = id
+		g.srcIDs[key.String()] = id
 	}
 	s.id = id
 }

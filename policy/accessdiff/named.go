@@ -1,5 +1,7 @@
 package accessdiff
 
+import "slices"
+
 // named reports whether any rule names somebody.
 func (f *folder) named() bool {
 	if len(f.devices) == 0 {
@@ -56,10 +58,8 @@ func (s *side) knows(w *world, selectors []string) bool {
 				return true
 			}
 			for _, r := range w.parse(t) {
-				for _, a := range w.addrs {
-					if r.Contains(a) {
-						return true
-					}
+				if slices.ContainsFunc(w.addrs, r.Contains) {
+					return true
 				}
 				for i := range w.devices {
 					for _, b := range w.devices[i].Forwards {

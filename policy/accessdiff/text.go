@@ -53,13 +53,14 @@ func (c Change) What() string {
 	var out []string
 	for i := 0; i < len(c.Items); i++ {
 		it := c.Items[i]
-		names := diag.Printable(it.Name)
+		var names strings.Builder
+		names.WriteString(diag.Printable(it.Name))
 		// Protocols and accounts with the same detail are told in one.
 		for (c.Kind == Network || c.Kind == SSH) && i+1 < len(c.Items) && c.Items[i+1].Detail == it.Detail && it.Detail+c.Items[i+1].Name != laneICMP {
 			i++
-			names += "," + diag.Printable(c.Items[i].Name)
+			names.WriteString("," + diag.Printable(c.Items[i].Name))
 		}
-		out = append(out, c.Kind.text(names, diag.Printable(it.Detail)))
+		out = append(out, c.Kind.text(names.String(), diag.Printable(it.Detail)))
 	}
 	text := strings.Join(out, "; ")
 	if c.Partial {

@@ -178,8 +178,10 @@ func (d draft) text() string {
 }
 
 func (g *worldGen) sources() []string {
-	list := []string{"*", "tag:web", "tag:db", "tag:router", "group:dev", "group:ops", "ada@example.com", "bob@example.com", "autogroup:member",
-		"autogroup:tagged", "box", "lan", "10.0.0.2", "10.0.0.0/30", "100.64.0.3", "fd00:1::1", "autogroup:danger-all", "group:nobody"}
+	list := []string{
+		"*", "tag:web", "tag:db", "tag:router", "group:dev", "group:ops", "ada@example.com", "bob@example.com", "autogroup:member",
+		"autogroup:tagged", "box", "lan", "10.0.0.2", "10.0.0.0/30", "100.64.0.3", "fd00:1::1", "autogroup:danger-all", "group:nobody",
+	}
 	if g.synced {
 		list = append(list, syncedGroup, syncedGroup, syncedGroup, syncedGroup, syncedGroup, syncedGroup)
 	}
