@@ -180,8 +180,12 @@ func TestManyChangesAreFewPasses(t *testing.T) {
 // The agent, the router and tailscaled start in any order, and each may restart alone.
 func TestStartOrders(t *testing.T) {
 	orders := [][3]string{
-		{"agent", "router", "tailscaled"}, {"agent", "tailscaled", "router"}, {"router", "agent", "tailscaled"},
-		{"router", "tailscaled", "agent"}, {"tailscaled", "agent", "router"}, {"tailscaled", "router", "agent"},
+		{"agent", "router", "tailscaled"},
+		{"agent", "tailscaled", "router"},
+		{"router", "agent", "tailscaled"},
+		{"router", "tailscaled", "agent"},
+		{"tailscaled", "agent", "router"},
+		{"tailscaled", "router", "agent"},
 	}
 	for _, order := range orders {
 		t.Run(strings.Join(order[:], ","), func(t *testing.T) {
