@@ -124,6 +124,10 @@ func (c *Compiled) require(req Requirement) RequirementResult {
 	if res.Pairs == 0 && apart {
 		return invalid(fmt.Errorf("src and dst have no address family in common"))
 	}
+	if res.Pairs == 0 { // one device, or devices without addresses: that proves nothing for those to come
+		undecided = true
+		lacks = append(lacks, "two devices with addresses")
+	}
 	for _, r := range c.rules {
 		if admitting[r] {
 			res.Rules = append(res.Rules, r.node.Path)

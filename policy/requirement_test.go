@@ -282,3 +282,18 @@ func TestRequirementBetweenAddresses(t *testing.T) {
 		})
 	}
 }
+
+// Where there is no pair of devices, nothing was proved, and that is said.
+func TestRequirementOfNoPair(t *testing.T) {
+	text := []byte(`{"tagOwners": {"tag:node": []}, "grants": [{"src": ["tag:node"], "dst": ["tag:node"], "ip": ["ip-in-ip:*"]}]}`)
+	none := fleet("tag:node", 2)
+	for i := range none.Devices {
+		none.Devices[i].Addresses = nil
+	}
+	for name, inv := range map[string]*Inventory{"one node": fleet("tag:node", 1), "nodes without addresses": none} {
+		r := Check("p", text, inv, []Requirement{meshRequirement()}).Requirements[0]
+		if r.Verdict != Undecided || len(r.Missing) == 0 {
+			t.Errorf("%s: %v, missing %v, want Undecided and why", name, r.Verdict, r.Missing)
+		}
+	}
+}

@@ -87,11 +87,18 @@ func (d *decoder) policy(root *hujson.Value) *Policy {
 		"externalTailnets":    raw(&p.ExternalTailnets),
 	}
 	d.fields(root, "", table, func(name String, v *hujson.Value) {
+		// The service gains sections faster than this engine does; what is all but the name of a known one is no new one.
 		p.Unknown = append(p.Unknown, Section{Name: name, Raw: d.raw(v, name.Path)})
-		dg := d.report(diag.Warning, "unknown-section", name.Node, fmt.Sprintf("json: unknown field %q", name.Value),
+		near := nearest(name.Value, keysOf(table))
+		severity := diag.Warning
+		if near != "" {
+			severity = diag.Error
+		}
+		dg := d.report(severity, "unknown-section", name.Node, fmt.Sprintf("json: unknown field %q", name.Value),
 			"not a section that this version knows")
-		dg.Notes = []string{"the section is carried through unread; the control plane refuses keys that it does not know either"}
-		if near := nearest(name.Value, keysOf(table)); near != "" {
+		if near == "" {
+			dg.Notes = []string{"the section is carried through unread; the control plane refuses keys that it does not know either"}
+		} else {
 			dg.Help = []diag.Help{{
 				Message: fmt.Sprintf("did you mean %q?", near),
 				Edits:   []diag.Edit{{Range: name.Range, NewText: strconv.Quote(near)}},

@@ -53,7 +53,7 @@ a test or a requirement depends on devices and no inventory is given.`,
 		},
 	}
 	in.inventoryFlag(cmd, false)
-	cmd.Flags().StringVar(&in.require, "require", "", "flows that must be admitted, JSON (- is standard input)")
+	in.requireFlag(cmd)
 	must(cmd.MarkFlagFilename("require", "json"))
 	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 on warnings as well")
 	out.flags(cmd, true)
@@ -84,7 +84,7 @@ func verdictLine(report *policy.Report) string {
 	case report.Accepted:
 		return "accepted"
 	}
-	return fmt.Sprintf("refused with %d: %s", report.Status, report.Message)
+	return fmt.Sprintf("refused with %d: %s", report.Status, diag.Printable(report.Message))
 }
 
 func checkExit(report *policy.Report, strict bool) error {

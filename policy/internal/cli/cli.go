@@ -13,9 +13,12 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
 )
 
 // Exit codes, as those of grep and diff.
@@ -80,7 +83,7 @@ func execute(ctx context.Context, e env, args []string) int {
 	if exit, ok := errors.AsType[exitError](err); ok && exit.err == nil {
 		return exit.code
 	}
-	fmt.Fprintf(e.Stderr, "%s: %v\n", cmd.CommandPath(), err)
+	fmt.Fprintf(e.Stderr, "%s: %s\n", cmd.CommandPath(), printable(err.Error()))
 	if usage, ok := errors.AsType[usageError](err); ok {
 		fmt.Fprintf(e.Stderr, "see: %s --help\n", usage.cmd)
 	}
@@ -95,6 +98,15 @@ func execute(ctx context.Context, e env, args []string) int {
 		return exit.code
 	}
 	return exitCannotDo
+}
+
+// printable makes text from files fit for a terminal, line by line.
+func printable(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, l := range lines {
+		lines[i] = diag.Printable(l)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // exitError ends the program with a code. Without an error inside, all has been said already. Every other error ends it

@@ -35,7 +35,7 @@ var errNoInventory = errors.New("no --inventory given: what the rules admit depe
 // inventoryFlag adds --inventory; need says whether the command can do nothing without it.
 func (in *inputs) inventoryFlag(cmd *cobra.Command, need bool) {
 	usage := `inventory of the tailnet, JSON {"devices":[...],"users":[...]} (- is standard input)`
-	cmd.Flags().StringVarP(&in.inventory, "inventory", "i", "", usage)
+	cmd.Flags().VarP((*fileName)(&in.inventory), "inventory", "i", usage)
 	must(cmd.MarkFlagFilename("inventory", "json"))
 	if need {
 		check := cmd.PreRunE
@@ -49,6 +49,24 @@ func (in *inputs) inventoryFlag(cmd *cobra.Command, need bool) {
 			return nil
 		}
 	}
+}
+
+// requireFlag adds --require.
+func (in *inputs) requireFlag(cmd *cobra.Command) {
+	cmd.Flags().Var((*fileName)(&in.require), "require", "flows that must be admitted, JSON (- is standard input)")
+}
+
+// fileName is a flag that names a file. An empty name, as of a variable that is not set, is not the same as no flag.
+type fileName string
+
+func (f *fileName) String() string { return string(*f) }
+func (f *fileName) Type() string   { return "string" }
+func (f *fileName) Set(name string) error {
+	if name == "" {
+		return errors.New("the name is empty")
+	}
+	*f = fileName(name)
+	return nil
 }
 
 // policyArg completes policy files as the nth argument (from 0), or as every one for -1.

@@ -76,7 +76,7 @@ is given.`,
 		},
 	}
 	in.inventoryFlag(cmd, false)
-	cmd.Flags().StringVar(&in.require, "require", "", "flows that must be admitted, JSON (- is standard input)")
+	in.requireFlag(cmd)
 	must(cmd.MarkFlagFilename("require", "json"))
 	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 on warnings as well")
 	cmd.Flags().BoolVar(&fix, "fix", false, "rewrite the file where a fix is sure")

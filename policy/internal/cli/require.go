@@ -27,6 +27,9 @@ func parseRequirements(src []byte) ([]policy.Requirement, error) {
 	} else if err := json.Unmarshal(src, &items); err != nil {
 		return nil, err
 	}
+	if items == nil {
+		return nil, errors.New("null is no list of requirements; for none, write []")
+	}
 	out := make([]policy.Requirement, len(items))
 	for i, item := range items {
 		dec := json.NewDecoder(bytes.NewReader(item))
