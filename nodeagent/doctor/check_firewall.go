@@ -54,7 +54,7 @@ func judgeForward(j *judgement, fl *flow, p desired.Packet, direction, oif, code
 		drop = before
 	}
 	seen := j.probed(fl.packet.Dst)
-	passed := seen != nil && (direction == desired.Original && seenAt(seen.Out, desired.Interface) || direction == desired.Reply && seen.Got > 0 && seenAt(seen.Back, desired.Interface))
+	passed := seen != nil && (direction == desired.Original && seenOnMesh(seen.Out) || direction == desired.Reply && seen.Got > 0 && seenOnMesh(seen.Back))
 	switch {
 	case !drop.Dropped && drop.Certain():
 		if fl.blocked != "" && fl.blocked != code {
@@ -220,6 +220,7 @@ func (j *judgement) allAnswered() bool {
 	return true
 }
 
-func seenAt(list []Seen, dev string) bool {
-	return slices.ContainsFunc(list, func(s Seen) bool { return s.Dev == dev && !s.Tunneled })
+// seenOnMesh says whether a packet passed tailscale0, not inside of another.
+func seenOnMesh(list []Seen) bool {
+	return slices.ContainsFunc(list, func(s Seen) bool { return s.Dev == desired.Interface && !s.Tunneled })
 }

@@ -52,7 +52,7 @@ func checkProbe(j *judgement, r *Result) {
 		case p.In == 0:
 			f.Code, f.Level = "probe.not-forwarded", Unknown
 			f.Summary = "the packets did not come in by the pods' interface: nothing is proved by them"
-		case p.Refused != "" && len(p.Back) == 0 && !seenAt(p.Out, desired.Interface):
+		case p.Refused != "" && len(p.Back) == 0 && !seenOnMesh(p.Out):
 			f.Code, f.Level = "probe.refused", Fail
 			f.Summary = "packets of pods are refused on this node: " + p.Refused
 			f.Blind = legacyBlind(j) + "what refuses them was not found in nftables' rules"

@@ -112,7 +112,7 @@ func routeUnsure(j *judgement, fl *flow) {
 	with.Mark = uint32(j.doc.Routing.Mark)
 	a, known := j.ask(with)
 	bareWay, knownBare := j.ask(bare(fl.packet))
-	if p := j.probed(fl.packet.Dst); p != nil && seenAt(p.Out, desired.Interface) {
+	if p := j.probed(fl.packet.Dst); p != nil && seenOnMesh(p.Out) {
 		return
 	}
 	if known && knownBare && a.Dev == desired.Interface && bareWay.Dev == desired.Interface {

@@ -242,15 +242,21 @@ func TestFilter(t *testing.T) {
 		{name: "policy", policy: true, dropped: true, certain: true},
 		{name: "accepted before the policy", policy: true, rules: [][]expr.Any{rule(in("cni0"), end(expr.VerdictAccept))}, certain: true},
 		{name: "another interface", policy: true, rules: [][]expr.Any{rule(in("eth0"), end(expr.VerdictAccept))}, dropped: true, certain: true},
-		{name: "dropped in a chain that is called", rules: [][]expr.Any{end(expr.VerdictJump, "other")},
-			other: [][]expr.Any{end(expr.VerdictDrop)}, dropped: true, certain: true},
-		{name: "returned from it", rules: [][]expr.Any{end(expr.VerdictJump, "other"), end(expr.VerdictDrop)},
-			other: [][]expr.Any{end(expr.VerdictReturn), end(expr.VerdictAccept)}, dropped: true, certain: true},
+		{
+			name: "dropped in a chain that is called", rules: [][]expr.Any{end(expr.VerdictJump, "other")},
+			other: [][]expr.Any{end(expr.VerdictDrop)}, dropped: true, certain: true,
+		},
+		{
+			name: "returned from it", rules: [][]expr.Any{end(expr.VerdictJump, "other"), end(expr.VerdictDrop)},
+			other: [][]expr.Any{end(expr.VerdictReturn), end(expr.VerdictAccept)}, dropped: true, certain: true,
+		},
 		{name: "goto does not come back", rules: [][]expr.Any{end(expr.VerdictGoto, "other"), end(expr.VerdictDrop)}, certain: true},
 		{name: "a port that is not known may drop it", rules: [][]expr.Any{rule(port, end(expr.VerdictDrop))}},
 		{name: "or accept it", policy: true, rules: [][]expr.Any{rule(port, end(expr.VerdictAccept))}, dropped: true},
-		{name: "or leave the chain before the verdict", policy: true, rules: [][]expr.Any{end(expr.VerdictJump, "other")},
-			other: [][]expr.Any{rule(port, end(expr.VerdictReturn)), end(expr.VerdictAccept)}, dropped: true},
+		{
+			name: "or leave the chain before the verdict", policy: true, rules: [][]expr.Any{end(expr.VerdictJump, "other")},
+			other: [][]expr.Any{rule(port, end(expr.VerdictReturn)), end(expr.VerdictAccept)}, dropped: true,
+		},
 		{name: "a port matters not to what is accepted anyway", rules: [][]expr.Any{
 			rule(port, end(expr.VerdictAccept)), end(expr.VerdictAccept), end(expr.VerdictDrop),
 		}, certain: true},

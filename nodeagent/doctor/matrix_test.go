@@ -340,8 +340,10 @@ func faults() []fault {
 		}, want: []string{"tailscaled.stopped"}},
 		{name: "own key expired", do: func(n *ill) { n.tailnet.state = "NeedsLogin"; n.tailnet.self["KeyExpiry"] = "2020-01-01T00:00:00Z" }, want: []string{"tailscaled.key-expired"}},
 		{name: "6 SNAT missing", inject: noSNAT, want: []string{"source.untranslated"}},
-		{name: "6 look-alike: SNAT missing, others masquerade", quiet: true, inject: noSNAT + "\niptables -t nat -A POSTROUTING -s 10.244.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE\nip6tables -t nat -A POSTROUTING -s fd00:10:244::/48 -j MASQUERADE",
-			want: []string{"agent.pending(warn)"}},
+		{
+			name: "6 look-alike: SNAT missing, others masquerade", quiet: true, inject: noSNAT + "\niptables -t nat -A POSTROUTING -s 10.244.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE\nip6tables -t nat -A POSTROUTING -s fd00:10:244::/48 -j MASQUERADE",
+			want: []string{"agent.pending(warn)"},
+		},
 		{name: "7 SNAT behind an earlier one", inject: `
 			nft add table ip other
 			nft add chain ip other post '{ type nat hook postrouting priority 90; }'
@@ -370,12 +372,16 @@ func faults() []fault {
 			n.restoreWithoutDropping()
 			n.doc = before
 		}, want: []string{"connections.stale"}},
-		{name: "10 SNAT to an address of before", inject: `nft flush chain inet tailmesh postrouting
+		{
+			name: "10 SNAT to an address of before", inject: `nft flush chain inet tailmesh postrouting
 			nft add rule inet tailmesh postrouting oifname tailscale0 ip saddr @pods4 ip daddr @peers4 counter snat ip to 100.64.0.99
 			nft add rule inet tailmesh postrouting oifname tailscale0 ip6 saddr @pods6 ip6 daddr @peers6 counter snat ip6 to fd7a:115c:a1e0::b`,
-			want: []string{"source.wrong-address"}},
-		{name: "SNAT too wide", inject: "nft add table ip other\nnft add chain ip other post '{ type nat hook postrouting priority 94; }'\nnft add rule ip other post ip saddr 10.244.1.0/24 snat to 100.64.0.11",
-			want: []string{"source.too-wide"}},
+			want: []string{"source.wrong-address"},
+		},
+		{
+			name: "SNAT too wide", inject: "nft add table ip other\nnft add chain ip other post '{ type nat hook postrouting priority 94; }'\nnft add rule ip other post ip saddr 10.244.1.0/24 snat to 100.64.0.11",
+			want: []string{"source.too-wide"},
+		},
 		{name: "11 FORWARD drops", inject: dropAll + "\niptables -A ts-forward -i tailscale0 -j ACCEPT", want: []string{"firewall.drops"}},
 		{name: "11 look-alike: DROP, but accepted before", quiet: true, inject: "iptables -P FORWARD DROP"},
 		{name: "11 a rule drops in a table of its own", inject: `
@@ -383,8 +389,10 @@ func faults() []fault {
 			nft add chain inet fw forward '{ type filter hook forward priority 10; }'
 			nft add rule inet fw forward iifname "kube-*" oifname tailscale0 ct state new counter drop`, want: []string{"firewall.drops"}},
 		{name: "11 only TCP is dropped", inject: "iptables -I FORWARD -i kube-bridge -o tailscale0 -p tcp -j DROP", want: []string{"firewall.drops"}},
-		{name: "11 look-alike: only echo requests are dropped", quiet: true, inject: "iptables -I FORWARD -i kube-bridge -o tailscale0 -p icmp -j DROP",
-			probed: []string{"probe.echo-dropped(warn)"}},
+		{
+			name: "11 look-alike: only echo requests are dropped", quiet: true, inject: "iptables -I FORWARD -i kube-bridge -o tailscale0 -p icmp -j DROP",
+			probed: []string{"probe.echo-dropped(warn)"},
+		},
 		{name: "11 look-alike: some ports are dropped, table is dormant", quiet: true, inject: `
 			iptables -I FORWARD -i kube-bridge -o eth0 -p tcp --dport 25 -j DROP
 			nft add table inet dormant '{ flags dormant; }'

@@ -336,7 +336,7 @@ func (p *prober) exchange(ctx context.Context) error {
 	}
 	large := 0
 	for n := range p.out.Flows {
-		if f := &p.out.Flows[n]; f.Got > 0 && large < maxLarge && seenAt(f.Out, desired.Interface) {
+		if f := &p.out.Flows[n]; f.Got > 0 && large < maxLarge && seenOnMesh(f.Out) {
 			f.Large = "lost"
 			p.send(n, largeSequence, p.bridge.MTU)
 			large++

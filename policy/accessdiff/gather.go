@@ -243,9 +243,9 @@ func (g *gatherer) need(text string) int {
 // number gives equal sources equal ids.
 func (g *gatherer) number(s *source) {
 	var key strings.Builder
-	key.WriteString(fmt.Sprint(g.sets.id(s.sure)))
+	fmt.Fprint(&key, g.sets.id(s.sure))
 	for _, u := range s.unknown {
-		key.WriteString(fmt.Sprintf(" %d=%d", u.needs, g.sets.id(u.set)))
+		fmt.Fprintf(&key, " %d=%d", u.needs, g.sets.id(u.set))
 	}
 	id, ok := g.srcIDs[key.String()]
 	if !ok {
