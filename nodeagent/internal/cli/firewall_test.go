@@ -29,8 +29,10 @@ type backend struct {
 func overBackends(t *testing.T, f func(t *testing.T, b backend)) {
 	for _, b := range []backend{
 		{name: desired.NFTables},
-		{name: desired.IPTablesNFT}, {name: desired.IPTablesLegacy},
-		{name: desired.IPTablesNFT, noSets: true}, {name: desired.IPTablesLegacy, noSets: true},
+		{name: desired.IPTablesNFT},
+		{name: desired.IPTablesLegacy},
+		{name: desired.IPTablesNFT, noSets: true},
+		{name: desired.IPTablesLegacy, noSets: true},
 	} {
 		name := string(b.name)
 		if b.noSets {
@@ -346,8 +348,14 @@ func TestProcesses(t *testing.T) {
 			code    int
 			may     bool // start processes with iptables
 		}{
-			{"plan", exitNo, false}, {"apply", exitYes, true}, {"plan", exitYes, false},
-			{"status", exitYes, false}, {"apply", exitYes, false}, {"plan", exitYes, false}, {"cleanup", exitYes, true}, {"plan", exitNo, false},
+			{"plan", exitNo, false},
+			{"apply", exitYes, true},
+			{"plan", exitYes, false},
+			{"status", exitYes, false},
+			{"apply", exitYes, false},
+			{"plan", exitYes, false},
+			{"cleanup", exitYes, true},
+			{"plan", exitNo, false},
 		} {
 			before := children(t)
 			a.want(tt.code, tt.command)
