@@ -113,41 +113,30 @@ const maxSuggestions = 200
 type definitions map[string]diag.Range
 
 func (v *validator) tagNames() definitions {
-	out := make(definitions, len(v.p.TagOwners))
-	for _, t := range v.p.TagOwners {
-		out[t.Name.Value] = t.Name.Range
-	}
-	return out
+	return define(v.p.TagOwners, func(t TagOwner) String { return t.Name })
 }
 
 func (v *validator) groupNames() definitions {
-	out := make(definitions, len(v.p.Groups))
-	for _, g := range v.p.Groups {
-		out[g.Name.Value] = g.Name.Range
-	}
-	return out
+	return define(v.p.Groups, func(g Group) String { return g.Name })
 }
 
 func (v *validator) hostNames() definitions {
-	out := make(definitions, len(v.p.Hosts))
-	for _, h := range v.p.Hosts {
-		out[h.Name.Value] = h.Name.Range
-	}
-	return out
+	return define(v.p.Hosts, func(h Host) String { return h.Name })
 }
 
 func (v *validator) ipsetNames() definitions {
-	out := make(definitions, len(v.p.IPSets))
-	for _, s := range v.p.IPSets {
-		out[s.Name.Value] = s.Name.Range
-	}
-	return out
+	return define(v.p.IPSets, func(s IPSet) String { return s.Name })
 }
 
 func (v *validator) postureDefs() definitions {
-	out := make(definitions, len(v.p.Postures))
-	for _, p := range v.p.Postures {
-		out[p.Name.Value] = p.Name.Range
+	return define(v.p.Postures, func(p Posture) String { return p.Name })
+}
+
+func define[T any](list []T, name func(T) String) definitions {
+	out := make(definitions, len(list))
+	for _, d := range list {
+		n := name(d)
+		out[n.Value] = n.Range
 	}
 	return out
 }

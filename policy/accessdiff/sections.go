@@ -147,6 +147,29 @@ func trimmed(s policy.Strings) []string {
 	return out
 }
 
+// deal lands wares that an entry of the policy gives to the devices that its targets stand for, each device once.
+func (g *gatherer) deal(s *side, n policy.Node, targets []string, wares []ware) {
+	id := -1
+	seen := map[int]bool{}
+	for _, t := range targets {
+		for _, d := range s.members(g, t) {
+			if seen[d] {
+				continue
+			}
+			seen[d] = true
+			if id < 0 {
+				id = g.add(s, &piece{cause: g.cause(s, n), src: g.everyone(), wares: wares, dst: strings.Join(targets, "\x00")})
+			}
+			s.land(d, []int{id})
+		}
+		for _, u := range s.access.Select(t).Unknown {
+			id := g.add(s, &piece{cause: g.cause(s, n), src: g.everyone(), wares: wares, dst: t})
+			s.unplaced[t] = append(s.unplaced[t], landing{piece: id, own: true})
+			s.needs[t] = u.Needs
+		}
+	}
+}
+
 // attrs takes nodeAttrs, and the settings that are the same as an attribute on every device.
 func (g *gatherer) attrs(s *side) {
 	p := s.report.Policy
@@ -154,25 +177,7 @@ func (g *gatherer) attrs(s *side) {
 		if len(wares) == 0 {
 			return
 		}
-		id := -1
-		seen := map[int]bool{}
-		for _, t := range targets {
-			for _, d := range s.members(g, t) {
-				if seen[d] {
-					continue
-				}
-				seen[d] = true
-				if id < 0 {
-					id = g.add(s, &piece{cause: g.cause(s, n), src: g.everyone(), wares: wares, dst: strings.Join(targets, "\x00")})
-				}
-				s.land(d, []int{id})
-			}
-			for _, u := range s.access.Select(t).Unknown {
-				id := g.add(s, &piece{cause: g.cause(s, n), src: g.everyone(), wares: wares, dst: t})
-				s.unplaced[t] = append(s.unplaced[t], landing{piece: id, own: true})
-				s.needs[t] = u.Needs
-			}
-		}
+		g.deal(s, n, targets, wares)
 	}
 	for i := range p.NodeAttrs {
 		n := &p.NodeAttrs[i]
@@ -208,25 +213,7 @@ func (g *gatherer) approvers(s *side) {
 		for _, name := range names {
 			wares = append(wares, ware{g.lane(Route, name, ""), noPorts()})
 		}
-		id := -1
-		seen := map[int]bool{}
-		for _, t := range who {
-			for _, d := range s.members(g, t) {
-				if seen[d] {
-					continue
-				}
-				seen[d] = true
-				if id < 0 {
-					id = g.add(s, &piece{cause: g.cause(s, n), src: g.everyone(), wares: wares, dst: strings.Join(who, "\x00")})
-				}
-				s.land(d, []int{id})
-			}
-			for _, u := range s.access.Select(t).Unknown {
-				id := g.add(s, &piece{cause: g.cause(s, n), src: g.everyone(), wares: wares, dst: t})
-				s.unplaced[t] = append(s.unplaced[t], landing{piece: id, own: true})
-				s.needs[t] = u.Needs
-			}
-		}
+		g.deal(s, n, who, wares)
 	}
 	a := &s.report.Policy.AutoApprovers
 	for _, r := range a.Routes {
