@@ -112,7 +112,7 @@ func TestRefusals(t *testing.T) {
 				if len(h.Edits) == 0 {
 					continue
 				}
-				mended := Apply([]byte(text), h.Edits)
+				mended := applyEdits([]byte(text), h.Edits)
 				after := Check("p", mended, smallTailnet(), nil)
 				for _, d2 := range after.Diagnostics {
 					if d2.Code == d.Code && d2.Path == d.Path {
@@ -148,7 +148,7 @@ func TestSyntaxErrors(t *testing.T) {
 				t.Errorf("requirement: %v", r.Requirements[0].Verdict)
 			}
 			for _, h := range r.Diagnostics[0].Help {
-				if len(h.Edits) > 0 && Check("p", Apply([]byte(tt.text), h.Edits), nil, nil).Policy == nil {
+				if len(h.Edits) > 0 && Check("p", applyEdits([]byte(tt.text), h.Edits), nil, nil).Policy == nil {
 					t.Errorf("the edit %q does not mend it", h.Message)
 				}
 			}
@@ -174,7 +174,7 @@ func TestUnknownSection(t *testing.T) {
 			continue
 		}
 		help := r.Diagnostics[0].Help
-		if len(help) != 1 || !Check("p", Apply(text, help[0].Edits), smallTailnet(), nil).Accepted {
+		if len(help) != 1 || !Check("p", applyEdits(text, help[0].Edits), smallTailnet(), nil).Accepted {
 			t.Errorf("%s: the help %+v does not mend it", wrong, help)
 		}
 	}
@@ -198,7 +198,7 @@ func TestNearNames(t *testing.T) {
 	for _, d := range r.Diagnostics {
 		edits = append(edits, d.Help[0].Edits...)
 	}
-	if after := Check("p", Apply([]byte(text), edits), nil, nil); !after.Accepted {
+	if after := Check("p", applyEdits([]byte(text), edits), nil, nil); !after.Accepted {
 		t.Errorf("after the edits: %s", after.Message)
 	}
 	if got := r.Diagnostics[0].Range; got.Start.Line != 5 || got.Start.Column != 32 {
@@ -259,7 +259,7 @@ func TestMisplacedRules(t *testing.T) {
 				if edits[0].NewText != tt.mended {
 					t.Errorf("mended %s, want %s", edits[0].NewText, tt.mended)
 				}
-				if after := Check("p", Apply([]byte("{"+names+tt.text+"}"), edits), nil, nil); !after.Accepted {
+				if after := Check("p", applyEdits([]byte("{"+names+tt.text+"}"), edits), nil, nil); !after.Accepted {
 					t.Errorf("after the edit: %s", after.Message)
 				}
 			}
@@ -277,7 +277,7 @@ func TestPortMeantAsProtocol(t *testing.T) {
 	if want := `"4" is port 4 of tcp and udp, not protocol 4 (ip-in-ip)`; d.Severity != diag.Warning || d.Message != want || d.Path != "grants[0].ip[1]" {
 		t.Errorf("got %+v", d)
 	}
-	if got := string(Apply([]byte(text), d.Help[0].Edits)); !strings.Contains(got, `"ip-in-ip:*"`) {
+	if got := string(applyEdits([]byte(text), d.Help[0].Edits)); !strings.Contains(got, `"ip-in-ip:*"`) {
 		t.Errorf("mended: %s", got)
 	}
 }
@@ -358,7 +358,7 @@ func TestPolicyTestDiagnostics(t *testing.T) {
 	}
 	if d := r.Diagnostics[0]; d.Message != `invalid port "*"` || d.Path != "tests[0].accept[0]" {
 		t.Errorf("got %+v", d)
-	} else if got := string(Apply([]byte(text), d.Help[0].Edits)); !strings.Contains(got, `["tag:router:0", "tag:router:0"]`) {
+	} else if got := string(applyEdits([]byte(text), d.Help[0].Edits)); !strings.Contains(got, `["tag:router:0", "tag:router:0"]`) {
 		t.Errorf("mended: %s", got)
 	}
 	if d := r.Diagnostics[1]; d.Message != `address "tag:router:0" (protocol "ip-in-ip"): want: Accept, got: Drop` {
@@ -385,7 +385,7 @@ func TestHelpForAFailedTest(t *testing.T) {
 				if len(before.Diagnostics) != 1 || len(before.Diagnostics[0].Help) != 1 {
 					t.Fatalf("got %+v", before.Diagnostics)
 				}
-				mended := Apply([]byte(text), before.Diagnostics[0].Help[0].Edits)
+				mended := applyEdits([]byte(text), before.Diagnostics[0].Help[0].Edits)
 				if after := Check("p", mended, smallTailnet(), nil); !after.Accepted {
 					t.Errorf("after the edit: %s %+v\n%s", after.Message, after.Diagnostics, mended)
 				}

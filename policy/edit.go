@@ -2,7 +2,6 @@ package policy
 
 import (
 	"bytes"
-	"slices"
 	"strings"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
@@ -65,22 +64,4 @@ func (p *Policy) setSection(name, value string) []diag.Edit {
 		}
 	}
 	return p.appendTo(p.Range, quote(name)+": "+value)
-}
-
-// Apply returns the text with edits made, which must not overlap. Their ranges are places in src.
-func Apply(src []byte, edits []diag.Edit) []byte {
-	sorted := slices.Clone(edits)
-	slices.SortStableFunc(sorted, func(a, b diag.Edit) int { return a.Range.Start.Offset - b.Range.Start.Offset })
-	var out bytes.Buffer
-	at := 0
-	for _, e := range sorted {
-		if e.Range.Start.Offset < at || e.Range.End.Offset > len(src) || e.Range.End.Offset < e.Range.Start.Offset {
-			continue
-		}
-		out.Write(src[at:e.Range.Start.Offset])
-		out.WriteString(e.NewText)
-		at = e.Range.End.Offset
-	}
-	out.Write(src[at:])
-	return out.Bytes()
 }

@@ -96,7 +96,7 @@ func FuzzCheck(f *testing.F) {
 					t.Fatal("findings out of order")
 				}
 				for _, h := range d.Help {
-					Apply([]byte(text), h.Edits)
+					applyEdits([]byte(text), h.Edits)
 				}
 			}
 			if r.Compiled != nil {
