@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -407,6 +408,32 @@ func TestMissing(t *testing.T) {
 	}
 	if r := Check("p", []byte(text), nil, nil); len(r.Compiled.Missing()) == 0 || r.Compiled.Devices() == nil {
 		t.Errorf("without an inventory: %v, %v", r.Compiled.Missing(), r.Compiled.Devices())
+	}
+}
+
+func TestCanByRouter(t *testing.T) {
+	can := func(via, dst string) Verdict {
+		text := fmt.Sprintf(`{%s"grants": [{"src": ["webhost"], "dst": ["*"], "via": [%q], "ip": ["*"]}]}`, smallNames, via)
+		d, err := Check("p", []byte(text), smallTailnet(), nil).Compiled.Can("web", dst, "tcp", 22)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Verdict
+	}
+	tests := []struct {
+		name, via, dst string
+		want           Verdict
+	}{
+		{"a router with the tag carries it", "tag:left", "10.1.2.3", Pass},
+		{"others carry it, none with the tag", "tag:db", "10.1.2.3", Fail},
+		{"nobody carries it", "tag:db", "10.77.0.1", Pass}, // as without via: a rule is about access, not about routes
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := can(tt.via, tt.dst); got != tt.want {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
 	}
 }
 

@@ -18,8 +18,8 @@ type shape struct {
 // layout that the list has: on a line of its own where the closing bracket stands on one. Comments and commas are kept.
 func (p *Policy) appendTo(container diag.Range, element string) []diag.Edit {
 	shape, ok := p.shapes[container.Start.Offset]
-	if !ok {
-		return nil
+	if !ok || container.End.Offset <= container.Start.Offset {
+		return nil // no place in this text
 	}
 	start, end := container.Start.Offset, container.End.Offset
 	lastStart, lastEnd, comma := shape.lastStart, shape.lastEnd, shape.comma

@@ -142,6 +142,9 @@ func orInventory(missing string) string {
 type flow struct {
 	proto int
 	ports PortRange
+	// routed asks of a rule with via that one of its routers carries the destination, where any router does. The tests
+	// of a policy do not ask: they are about what the rules say.
+	routed bool
 }
 
 // admits reports whether a rule lets a protocol pass to one of its destinations, as the nodes' own filter does: a
@@ -217,6 +220,9 @@ func (c *Compiled) judge(src, dst endpoint, f flow, candidates []posting) outcom
 			if r.isVia && dst.dev != nil && !opensRouter(r, d.to, dst) {
 				continue
 			}
+			if r.isVia && dst.dev == nil && f.routed && c.passesBy(r.via, dst.addr) {
+				continue
+			}
 			switch d.to.match(c, dst) {
 			case Pass:
 				sure = append(sure, d.ports...)
@@ -266,6 +272,24 @@ func opensRouter(r *rule, to *resolved, dst endpoint) bool {
 	return slices.ContainsFunc(to.literals, func(rg netipx.IPRange) bool {
 		return rg.Contains(dst.addr) && slices.ContainsFunc(d.routes, func(p netip.Prefix) bool { return rg.Overlaps(netipx.RangeOfPrefix(p)) })
 	})
+}
+
+// passesBy reports whether routers carry an address and none of them has one of the tags: what a rule opens by these tags
+// alone does not open it.
+func (c *Compiled) passesBy(tags []string, a netip.Addr) bool {
+	public := a.IsValid() && c.r.internet.Contains(a)
+	routers := 0
+	for _, d := range c.x.devices {
+		exit := public && (a.Is4() && d.exit4 || a.Is6() && d.exit6)
+		if !exit && !slices.ContainsFunc(d.routes, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			continue
+		}
+		routers++
+		if slices.ContainsFunc(tags, func(t string) bool { return slices.Contains(d.tags(), t) }) {
+			return false
+		}
+	}
+	return routers > 0
 }
 
 func sameOwner(src, dst endpoint) Verdict {
@@ -389,7 +413,7 @@ func (c *Compiled) ask(src, dst, proto string, port int) (question, error) {
 	if err != nil {
 		return question{}, err
 	}
-	q := question{flow: flow{proto: n, ports: allPorts()}}
+	q := question{flow: flow{proto: n, ports: allPorts(), routed: true}}
 	switch {
 	case hasPorts(n) && (port < 1 || port > 65535):
 		return question{}, fmt.Errorf("port %d: %s needs a port from 1 to 65535", port, proto)

@@ -199,7 +199,7 @@ func (req *Requirement) flow() (flow, error) {
 		proto = "tcp"
 	}
 	n, err := parseProto(proto)
-	f := flow{proto: n, ports: allPorts()}
+	f := flow{proto: n, ports: allPorts(), routed: true}
 	if err != nil || req.Ports == "" || req.Ports == "*" {
 		return f, err
 	}
