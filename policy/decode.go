@@ -28,7 +28,7 @@ func kindName(v *hujson.Value) string {
 }
 
 func (d *decoder) node(v *hujson.Value, path string) Node {
-	return Node{Range: d.pos.span(v.StartOffset, v.EndOffset), Path: path}
+	return Node{Range: d.lines.Range(v.StartOffset, v.EndOffset), Path: path}
 }
 
 func isNull(v *hujson.Value) bool { return v.Value.Kind() == 'n' }
@@ -168,8 +168,8 @@ func (d *decoder) strings(v *hujson.Value, path string) Strings {
 		dg.Help = []diag.Help{{
 			Message: "put it in brackets",
 			Edits: []diag.Edit{
-				{Range: d.pos.span(v.StartOffset, v.StartOffset), NewText: "["},
-				{Range: d.pos.span(v.EndOffset, v.EndOffset), NewText: "]"},
+				{Range: d.lines.Range(v.StartOffset, v.StartOffset), NewText: "["},
+				{Range: d.lines.Range(v.EndOffset, v.EndOffset), NewText: "]"},
 			},
 		}}
 		out.Present = true

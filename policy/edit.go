@@ -23,7 +23,7 @@ func (p *Policy) appendTo(container diag.Range, element string) []diag.Edit {
 	}
 	start, end := container.Start.Offset, container.End.Offset
 	lastStart, lastEnd, comma := shape.lastStart, shape.lastEnd, shape.comma
-	insert := func(off int, text string) diag.Edit { return diag.Edit{Range: p.pos.span(off, off), NewText: text} }
+	insert := func(off int, text string) diag.Edit { return diag.Edit{Range: p.lines.Range(off, off), NewText: text} }
 	closing := end - 1
 	line := bytes.LastIndexByte(p.src[:closing], '\n') + 1
 	ownLine := line > start && len(bytes.TrimLeft(p.src[line:closing], " \t\r")) == 0

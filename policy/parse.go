@@ -32,14 +32,14 @@ func Parse(file string, src []byte) (*Policy, diag.List) {
 type decoder struct {
 	file  string
 	src   []byte
-	pos   *positions
+	lines *diag.Lines
 	diags diag.List
 	// shapes are collected for edits.
 	shapes map[int]shape
 }
 
 func newDecoder(file string, src []byte) *decoder {
-	return &decoder{file: file, src: src, pos: newPositions(src), shapes: map[int]shape{}}
+	return &decoder{file: file, src: src, lines: diag.NewLines(src), shapes: map[int]shape{}}
 }
 
 func (d *decoder) report(sev diag.Severity, code string, n Node, message, label string) *diag.Diagnostic {
@@ -54,7 +54,7 @@ var hujsonError = regexp.MustCompile(`^hujson: line (\d+), column (\d+): (.*)$`)
 // tree parses the text and reports the one syntax error that the parser finds.
 func (d *decoder) tree() (*hujson.Value, bool) {
 	if off, ok := tooDeep(d.src); ok {
-		d.report(diag.Error, "syntax", Node{Range: d.pos.span(off, off+1)}, "exceeded max depth", "nested too deeply")
+		d.report(diag.Error, "syntax", Node{Range: d.lines.Range(off, off+1)}, "exceeded max depth", "nested too deeply")
 		return nil, false
 	}
 	root, err := hujson.Parse(d.src)
@@ -74,18 +74,18 @@ func (d *decoder) tree() (*hujson.Value, bool) {
 func (d *decoder) syntaxError(err error) {
 	m := hujsonError.FindStringSubmatch(strings.ReplaceAll(err.Error(), "\n", " "))
 	if m == nil {
-		d.report(diag.Error, "syntax", Node{Range: d.pos.span(0, 0)}, err.Error(), "")
+		d.report(diag.Error, "syntax", Node{Range: d.lines.Range(0, 0)}, err.Error(), "")
 		return
 	}
 	line, _ := strconv.Atoi(m[1])
 	col, _ := strconv.Atoi(m[2])
-	off := min(d.pos.lines[min(line, len(d.pos.lines))-1]+col-1, len(d.src))
+	off := min(d.lines.Start(line)+col-1, len(d.src))
 	text := m[3]
 	if len(text) > 200 {
 		text = strings.ToValidUTF8(text[:200], "") + "…"
 	}
-	diagnostic := d.report(diag.Error, "syntax", Node{Range: d.pos.span(off, min(off+1, len(d.src)))},
-		fmt.Sprintf("line %d, column %d: %s", line, d.pos.at(off).Column, text), "")
+	diagnostic := d.report(diag.Error, "syntax", Node{Range: d.lines.Range(off, min(off+1, len(d.src)))},
+		fmt.Sprintf("line %d, column %d: %s", line, d.lines.Pos(off).Column, text), "")
 	if !strings.HasSuffix(text, "unexpected EOF") {
 		diagnostic.Label = "not valid here"
 		return
@@ -98,7 +98,7 @@ func (d *decoder) syntaxError(err error) {
 	diagnostic.Code = "unclosed"
 	for i := len(open) - 1; i >= 0 && len(diagnostic.Related) < 3; i-- {
 		diagnostic.Related = append(diagnostic.Related, diag.Related{
-			Message: fmt.Sprintf("this %q is never closed", d.src[open[i]]), Range: d.pos.span(open[i], open[i]+1),
+			Message: fmt.Sprintf("this %q is never closed", d.src[open[i]]), Range: d.lines.Range(open[i], open[i]+1),
 		})
 	}
 	if strings.Contains(text, "parsing string") || strings.Contains(text, "parsing comment") {
@@ -107,7 +107,7 @@ func (d *decoder) syntaxError(err error) {
 	// Only where every missing bracket belongs at the end is it sure that adding them there mends the text.
 	help := diag.Help{Message: fmt.Sprintf("add %q at the end", closer)}
 	if len(open) == 1 {
-		help.Edits = []diag.Edit{{Range: d.pos.span(len(d.src), len(d.src)), NewText: closer + "\n"}}
+		help.Edits = []diag.Edit{{Range: d.lines.Range(len(d.src), len(d.src)), NewText: closer + "\n"}}
 	}
 	diagnostic.Help = append(diagnostic.Help, help)
 }

@@ -85,7 +85,7 @@ type Policy struct {
 	Unknown []Section
 
 	src    []byte
-	pos    *positions
+	lines  *diag.Lines
 	shapes map[int]shape // of lists and of the whole object, by the offset of the opening bracket
 	empty  []Node        // top-level keys that are null; their ranges are the nulls
 }

@@ -12,7 +12,7 @@ import (
 
 // policy reads the whole object, section by section.
 func (d *decoder) policy(root *hujson.Value) *Policy {
-	p := &Policy{Node: d.node(root, ""), src: d.src, pos: d.pos, shapes: d.shapes}
+	p := &Policy{Node: d.node(root, ""), src: d.src, lines: d.lines, shapes: d.shapes}
 	obj := root.Value.(*hujson.Object)
 	whole := shape{lastStart: -1, lastEnd: -1}
 	for i := range obj.Members {
