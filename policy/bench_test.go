@@ -11,7 +11,7 @@ import (
 func BenchmarkCheck(b *testing.B) {
 	for _, size := range []struct{ devices, rules, tests int }{{100, 20, 10}, {1000, 200, 100}, {10000, 1000, 1000}, {50000, 1000, 1000}} {
 		b.Run(fmt.Sprintf("devices=%d,rules=%d,tests=%d", size.devices, size.rules, size.tests), func(b *testing.B) {
-			policy, inventory := bigtailnet.Make(size.devices, size.rules, size.tests)
+			policy, inventory := bigtailnet.Make(size.devices, size.rules, size.tests, 7)
 			b.ReportAllocs()
 			for b.Loop() {
 				inv, err := ParseInventory(inventory)
@@ -46,7 +46,7 @@ func BenchmarkRequirement(b *testing.B) {
 
 // BenchmarkCan judges one flow of a large tailnet.
 func BenchmarkCan(b *testing.B) {
-	policy, inventory := bigtailnet.Make(10000, 1000, 0)
+	policy, inventory := bigtailnet.Make(10000, 1000, 0, 7)
 	inv, err := ParseInventory(inventory)
 	if err != nil {
 		b.Fatal(err)
@@ -74,7 +74,7 @@ func fleetOf(tb testing.TB, n int) *Inventory {
 
 // TestManyDevices bounds what a large tailnet may cost in allocations, which unlike time are the same on every machine.
 func TestManyDevices(t *testing.T) {
-	policy, inventory := bigtailnet.Make(1000, 200, 100)
+	policy, inventory := bigtailnet.Make(1000, 200, 100, 7)
 	inv, err := ParseInventory(inventory)
 	if err != nil {
 		t.Fatal(err)

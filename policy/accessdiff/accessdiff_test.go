@@ -242,8 +242,7 @@ func TestCompare(t *testing.T) {
 // A change that concerns many devices by a name is one line, and so is one that falls into many pieces.
 func TestFold(t *testing.T) {
 	const devices, rules = 2_000, 200
-	inv := bigInventory(devices, rules)
-	base := string(bigPolicy(devices, rules, 1))
+	base, inv := big(t, devices, rules, 1)
 	for _, tt := range []struct{ name, rule, want string }{
 		{"a tag", `{"action": "accept", "src": ["u1@example.com"], "dst": ["tag:t1:9"]}`, "+ u1@example.com -> tag:t1: tcp,udp 9"},
 		{"everything", `{"action": "accept", "src": ["*"], "dst": ["*:*"]}`, "+ * -> *: tcp,udp *; icmp, in part (3998"},

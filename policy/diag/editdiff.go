@@ -63,9 +63,9 @@ func hunks(edits []Edit, lines *Lines) []hunk {
 // newHunk applies edits that lie in the lines up to last.
 func newHunk(edits []Edit, lines *Lines, last int) hunk {
 	first := lines.Pos(edits[0].Range.Start.Offset).Line
-	start, end := lines.start(first), len(lines.src)
+	start, end := lines.Start(first), len(lines.src)
 	if last < lines.Count() {
-		end = lines.start(last+1) - 1
+		end = lines.Start(last+1) - 1
 	}
 	local := slices.Clone(edits)
 	pure := true

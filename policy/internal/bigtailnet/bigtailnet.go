@@ -32,9 +32,9 @@ type user struct {
 }
 
 // Make returns a policy file and an inventory with that many devices, rules (half of them acls, half grants) and entries
-// of tests: the same bytes for the same arguments.
-func Make(devices, rules, tests int) (policy, inventory []byte) {
-	rnd := rand.New(rand.NewPCG(7, 7))
+// of tests: the same bytes for the same arguments. Policies of other seeds have other rules over the same names.
+func Make(devices, rules, tests int, seed uint64) (policy, inventory []byte) {
+	rnd := rand.New(rand.NewPCG(seed, 7))
 	tags, users, hosts := max(4, devices/100), max(4, devices/20), max(4, rules/10)
 	var p strings.Builder
 	p.WriteString("{\n\t\"groups\": {\n")
@@ -88,7 +88,8 @@ func Make(devices, rules, tests int) (policy, inventory []byte) {
 			dev.User = fmt.Sprintf("u%d@example.com", d/2%users)
 		}
 		if d%100 == 0 {
-			dev.EnabledRoutes = []string{fmt.Sprintf("10.0.%d.0/24", d/100%hosts)}
+			h := d / 100 % hosts
+			dev.EnabledRoutes = []string{fmt.Sprintf("10.%d.%d.0/24", h/256, h%256)}
 		}
 		inv.Devices = append(inv.Devices, dev)
 	}

@@ -34,7 +34,7 @@ func BenchmarkProcess(b *testing.B) {
 		{"compile", 50000, 1000, 1000},
 	} {
 		b.Run(fmt.Sprintf("%s/devices=%d,rules=%d,tests=%d", size.command, size.devices, size.rules, size.tests), func(b *testing.B) {
-			policy, inventory := bigtailnet.Make(size.devices, size.rules, size.tests)
+			policy, inventory := bigtailnet.Make(size.devices, size.rules, size.tests, 7)
 			files := map[string][]byte{"policy.hujson": policy, "inventory.json": inventory}
 			for name, text := range files {
 				if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
