@@ -1,54 +1,116 @@
 package provider
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
-
-	tfconfig "github.com/hashicorp/terraform-plugin-testing/config"
-	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
-	"github.com/hashicorp/terraform-plugin-testing/tfversion"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/controlsim"
 )
 
-// Every example of the documentation can be applied as it stands, and leaves nothing to do, in a small tailnet.
-func TestExamples(t *testing.T) {
-	needTofu(t)
-	files, err := filepath.Glob("../examples/*/*/*.tf")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d examples, error %v", len(files), err)
+// exampleFolders are the folders under examples/ with a configuration.
+func exampleFolders(t *testing.T) (folders []string) {
+	t.Helper()
+	err := filepath.WalkDir("../examples", func(path string, entry fs.DirEntry, err error) error {
+		if dir := filepath.Dir(path); err == nil && filepath.Ext(path) == ".tf" && !slices.Contains(folders, dir) {
+			folders = append(folders, dir)
+		}
+		return err
+	})
+	if err != nil || len(folders) == 0 {
+		t.Fatalf("%d examples, error %v", len(folders), err)
+	}
+	return folders
+}
+
+// exampleTailnet is the tailnet that an example is tried on: that of its inventory.json, else a small one. Where the
+// example does not own the policy, somebody has written one.
+func exampleTailnet(t *testing.T, folder string) *tailnet {
+	t.Helper()
+	var opts controlsim.Options
+	if inventory, err := os.ReadFile(filepath.Join(folder, "inventory.json")); err == nil && bytes.Contains(inventory, []byte(`"nodeId"`)) {
+		opts.Inventory = inventory
+	}
+	opts.Policy = `{"tagOwners": {"tag:node": ["autogroup:admin"], "tag:gateway": ["autogroup:admin"]},
+		"grants": [{"src": ["tag:node"], "dst": ["tag:node"], "ip": ["*", "ip-in-ip:*"]}]}`
+	files, err := filepath.Glob(filepath.Join(folder, "*.tf"))
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, file := range files {
-		if strings.HasPrefix(file, "../examples/meshes/") {
-			continue // whole walk-throughs, with providers of their own
+		if text, err := os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		} else if bytes.Contains(text, []byte(`resource "tailmesh_policy"`)) {
+			opts.Policy = ""
 		}
-		kind, name := filepath.Base(filepath.Dir(filepath.Dir(file))), filepath.Base(filepath.Dir(file))
-		t.Run(kind+"/"+name, func(t *testing.T) {
-			var opts controlsim.Options
-			if kind == "ephemeral-resources" {
-				opts.Policy = meshPolicy // which defines the tag
+	}
+	return newTailnet(t, opts)
+}
+
+// importExample forgets what the command of import.sh imports, and imports it, by its ID in this tailnet.
+func importExample(w *workspace) {
+	text, err := os.ReadFile(filepath.Join(w.dir, "import.sh"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	command := regexp.MustCompile(`(?m)^tofu import '?(\S+?)'? (\S+)$`).FindStringSubmatch(string(text))
+	if err != nil || command == nil {
+		w.t.Fatalf("import.sh: %v, command %q", err, command)
+	}
+	var state struct {
+		Values struct {
+			Root struct {
+				Resources []struct {
+					Address string
+					Values  struct {
+						DeviceID string `json:"device_id"`
+					}
+				}
+			} `json:"root_module"`
+		}
+	}
+	if err := json.Unmarshal([]byte(w.must("tofu show -json")), &state); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, r := range state.Values.Root.Resources {
+		if r.Address != command[1] {
+			continue
+		}
+		w.must("tofu state rm '" + r.Address + "'")
+		w.must("tofu import '" + r.Address + "' " + cmp.Or(r.Values.DeviceID, command[2]))
+		w.must("tofu apply -auto-approve") // what the API does not have, such as requirements
+		w.must("tofu plan -detailed-exitcode")
+		return
+	}
+	w.t.Errorf("import.sh imports %s, which the example does not have", command[1])
+}
+
+// Every example can be applied as it stands, leaves nothing to do, is imported as it says, and can be destroyed.
+func TestExamples(t *testing.T) {
+	needTofu(t)
+	for _, folder := range exampleFolders(t) {
+		t.Run(strings.TrimPrefix(folder, "../examples/"), func(t *testing.T) {
+			t.Parallel()
+			w := newWorkspace(t, exampleTailnet(t, folder), os.DirFS(folder))
+			w.withSource()
+			w.must("tofu init")
+			w.must("tofu apply -auto-approve")
+			if r := w.sh("tofu plan -detailed-exitcode"); r.code != 0 {
+				t.Errorf("there is something to do after an apply: exit code %d\n%s", r.code, r.out)
 			}
-			tailnet := newTailnet(t, opts)
-			t.Setenv("TAILSCALE_API_KEY", controlsim.DefaultAPIKey)
-			t.Setenv("TAILSCALE_BASE_URL", tailnet.url)
-			dir := t.TempDir()
-			if err := os.CopyFS(dir, os.DirFS(filepath.Dir(file))); err != nil {
-				t.Fatal(err)
+			importExample(w)
+			w.must("tofu destroy -auto-approve")
+			if left := strings.TrimSpace(w.must("tofu state list")); left != "" {
+				t.Errorf("left after destroy: %s", left)
 			}
-			const source = "terraform {\n  required_providers {\n    tailmesh = {\n      source = \"hashicorp/tailmesh\"\n    }\n  }\n}\n"
-			if err := os.WriteFile(filepath.Join(dir, "source.tf"), []byte(source), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			resource.UnitTest(t, resource.TestCase{
-				ProtoV6ProviderFactories: factories(),
-				TerraformVersionChecks:   []tfversion.TerraformVersionCheck{tfversion.SkipBelow(tfversion.Version1_10_0)},
-				Steps: []resource.TestStep{{
-					ConfigDirectory:    tfconfig.StaticDirectory(dir),
-					ExpectNonEmptyPlan: name == "tailmesh_policy_check", // check blocks are read in every apply
-				}},
-			})
 		})
 	}
 }

@@ -34,7 +34,9 @@ func TestMain(m *testing.M) {
 	} {
 		_ = os.Unsetenv(name)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	_ = os.RemoveAll(builtPrograms) // "" removes nothing
+	os.Exit(code)
 }
 
 func program() string {

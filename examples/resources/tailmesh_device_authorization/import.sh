@@ -1,1 +1,1 @@
-tofu import tailmesh_device_authorization.this n292kg92CNTRL
+tofu import tailmesh_device_authorization.ams1 n292kg92CNTRL

@@ -1,2 +1,2 @@
 # The routes that are enabled at that time become this resource's.
-tofu import tailmesh_device_routes.this n292kg92CNTRL
+tofu import tailmesh_device_routes.ams1 n292kg92CNTRL

@@ -1,1 +1,1 @@
-tofu import tailmesh_device_tags.this n292kg92CNTRL
+tofu import 'tailmesh_device_tags.gateways["fra1"]' n292kg92CNTRL
