@@ -178,6 +178,7 @@ Exit codes: 0 yes; 1 no; 2 could not tell, or the program was called wrongly.`,
 		newLintCmd(e),
 		newConvertCmd(e),
 		newDiffCmd(e),
+		newReportCmd(e),
 		newSimCmd(e),
 	)
 	for _, cmd := range root.Commands() {

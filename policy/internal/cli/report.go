@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/google/renameio/v2/maybe"
+	"github.com/spf13/cobra"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/report"
+)
+
+func newReportCmd(e env) *cobra.Command {
+	var in inputs
+	var mesh, file string
+	cmd := &cobra.Command{
+		Use:   "report POLICY --inventory FILE",
+		Short: "Write one HTML page about a policy: who reaches whom, the mesh, tests, findings",
+		Long: `report writes a page for those who review or run a policy: what the control plane would answer, who reaches whom by tag
+and group with the rules behind each cell, the mesh as a drawing, requirements, tests, what lint finds, and the text of
+the policy that all of these point to. The page is one file: it loads nothing, runs no script, and can be printed.
+
+--require adds flows that must be admitted, as for check. --mesh draws the nodes of a mesh by location: a JSON object
+with each node's document by node name, as the provider's node_configs; without it, devices are drawn by tag.
+
+  tofu output -json node_configs > mesh.json
+
+The page goes to standard output, or to the file that -o names, which is replaced whole or not at all. The same input
+gives the same page.
+
+Exit codes: 0 the page is written, whatever it says (check and lint answer with their exit codes); 2 a file could not
+be read or written, and then nothing is written.`,
+		Example: `  tailmesh-policy report policy.hujson --inventory inventory.json -o report.html
+  tailmesh-policy report policy.hujson -i inventory.json --require overlay.json --mesh mesh.json > report.html`,
+		Args:              args("POLICY"),
+		ValidArgsFunction: policyArg(0),
+		RunE: func(_ *cobra.Command, args []string) error {
+			in.policy = args[0]
+			if mesh == stdinName && (in.policy == stdinName || in.inventory == stdinName || in.require == stdinName) {
+				return errors.New("only one file can be read from standard input")
+			}
+			l, err := in.load(e)
+			if err != nil {
+				return err
+			}
+			page := report.Input{
+				File: l.file, Source: l.src, Inventory: l.inventory, Tool: "tailmesh-policy", Version: programVersion(),
+			}
+			if mesh != "" {
+				if page.Mesh, err = readMesh(e, mesh); err != nil {
+					return err
+				}
+			}
+			page.Report, page.Findings = l.lint()
+			var out bytes.Buffer
+			if err := report.Write(&out, page); err != nil {
+				return err
+			}
+			if file == "" || file == stdinName {
+				_, err := e.Stdout.Write(out.Bytes())
+				return err
+			}
+			for _, name := range []string{in.policy, in.inventory, in.require, mesh} {
+				if sameFile(name, file) {
+					return fmt.Errorf("-o %q would replace a file that the report is made of", file)
+				}
+			}
+			if err := writeNew(file, out.Bytes()); err != nil {
+				if path, ok := errors.AsType[*fs.PathError](err); ok {
+					err = path.Err
+				}
+				return fmt.Errorf("cannot write %q: %w", file, err)
+			}
+			return nil
+		},
+	}
+	in.inventoryFlag(cmd, true)
+	in.requireFlag(cmd)
+	must(cmd.MarkFlagFilename("require", "json"))
+	cmd.Flags().Var((*fileName)(&mesh), "mesh", "documents of a mesh's nodes by node name, JSON (- is standard input)")
+	must(cmd.MarkFlagFilename("mesh", "json"))
+	cmd.Flags().VarP((*fileName)(&file), "output", "o", "file to write (- is standard output, the default)")
+	must(cmd.MarkFlagFilename("output", "html"))
+	return cmd
+}
+
+func readMesh(e env, name string) (*report.Mesh, error) {
+	text, err := readFile(e, name)
+	if err != nil {
+		return nil, err
+	}
+	m, err := report.ParseMesh(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", displayName(name), describeJSON(text, err))
+	}
+	return m, nil
+}
+
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
+}
+
+// writeNew writes a file that may be there already, whole or not at all. What is no regular file, such as a pipe, is
+// written to.
+func writeNew(file string, text []byte) error {
+	switch info, err := os.Stat(file); {
+	case errors.Is(err, fs.ErrNotExist):
+		return maybe.WriteFile(file, text, 0o644)
+	case err != nil:
+		return err
+	case info.Mode().IsRegular():
+		return rewrite(file, text)
+	}
+	return os.WriteFile(file, text, 0o644)
+}

@@ -1,0 +1,413 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+)
+
+// Bounds of the drawing. What is beyond them is counted in it, and said below it.
+const (
+	maxClusters = 16
+	maxNodes    = 24 // names in one cluster
+)
+
+// graph is the drawing of a mesh: clusters of nodes, and the links between and inside them.
+type graph struct {
+	Title, Protocol string
+	ByTag           bool
+	Nodes           int
+	Clusters        []*cluster
+	Links           []*link
+	Sum             tallyOfPairs // over all pairs that the mesh joins
+	Left            string       // what is not drawn
+	Empty           string       // why there is nothing to draw
+	Unknown         []string     // nodes that the inventory does not have
+	Layout          *layout
+}
+
+// cluster is a location, or a tag.
+type cluster struct {
+	Name  string
+	Count int
+	Nodes []clusterNode
+	More  int // nodes that are not named
+	Local []string
+	mesh  tallyOfPairs // pairs inside, through the mesh
+	lan   int          // pairs inside, not through the mesh
+}
+
+type clusterNode struct {
+	Name, Title string
+	Trouble     bool
+}
+
+// tallyOfPairs counts pairs of nodes by what the policy admits between them.
+type tallyOfPairs struct {
+	Both, OneWay, Refused, Open int
+}
+
+func (t tallyOfPairs) Total() int { return t.Both + t.OneWay + t.Refused + t.Open }
+
+// link is the bundle of pairs between two clusters.
+type link struct {
+	A, B         string
+	a, b         int
+	Pairs        tallyOfPairs
+	Rules        []place
+	Label, Title string
+	State        string // "good", "bad", "warn"
+}
+
+// node is a node with what the policy knows of it.
+type node struct {
+	name, location string
+	device         int // -1 where the inventory has none
+	lane           int // that its packets to peers take; 0 where it has no overlay
+	peers          map[string]bool
+	required       bool     // whether a requirement names it
+	bad            []string // the others of its pairs that are not admitted both ways
+	trouble        bool     // whether to look at it
+}
+
+func newGraph(f *flows, in *Input, lines ruleLines) *graph {
+	g := &graph{Title: "The mesh by location", Protocol: "ip-in-ip"}
+	var nodes []*node
+	if in.Mesh != nil {
+		nodes = g.meshNodes(f, in.Mesh)
+	} else {
+		g.ByTag, g.Title = true, "Nodes by tag"
+		nodes = g.tagNodes(f, in.Report.Requirements)
+		if len(nodes) == 0 {
+			g.Empty = "No device may send " + g.Protocol + " to another one. With --mesh, the nodes of a mesh are drawn by location."
+			return g
+		}
+	}
+	g.Nodes = len(nodes)
+	g.join(f, nodes, lines)
+	g.Layout = place2D(g)
+	return g
+}
+
+func (g *graph) meshNodes(f *flows, m *Mesh) []*node {
+	if m.Name != "" {
+		g.Title = fmt.Sprintf("Mesh %s by location", m.Name)
+	}
+	byName := map[string]int{}
+	for n, d := range f.devices {
+		byName[d.Name] = n
+	}
+	var protocols []string
+	var out []*node
+	for _, mn := range m.Nodes {
+		n := &node{name: mn.Name, location: mn.Location, device: -1, peers: map[string]bool{}}
+		for _, p := range mn.Peers {
+			n.peers[p] = p != mn.Name
+		}
+		if i, ok := byName[mn.Name]; ok {
+			n.device = i
+		}
+		for _, a := range mn.Addresses { // what the agent goes by
+			if i, ok := f.at[a]; ok {
+				n.device = i
+			}
+		}
+		if n.device < 0 {
+			g.Unknown = append(g.Unknown, mn.Name)
+		}
+		n.lane = laneOf(mn.Protocol)
+		if mn.Protocol != "" && !slices.Contains(protocols, mn.Protocol) {
+			protocols = append(protocols, mn.Protocol)
+		}
+		out = append(out, n)
+	}
+	for _, n := range out { // one without a document is asked about with the protocol of the others
+		if n.lane == 0 && len(protocols) > 0 && !slices.ContainsFunc(m.Nodes, func(mn Node) bool { return mn.Name == n.name && mn.Protocol != "" }) {
+			n.lane = laneOf(protocols[0])
+		}
+	}
+	g.Protocol = strings.Join(protocols, ", ")
+	return out
+}
+
+// laneOf is the lane of a protocol, 0 where there is none.
+func laneOf(protocol string) int {
+	for n := 1; n < 256; n++ {
+		if strings.EqualFold(policy.ProtocolName(n), protocol) || strconv.Itoa(n) == protocol {
+			return n
+		}
+	}
+	if strings.EqualFold(protocol, "ipv4") { // the other name of protocol 4
+		return laneIPIP
+	}
+	return 0
+}
+
+// tagNodes takes the devices that may send the overlay's protocol to another one, or that a requirement of it names.
+func (g *graph) tagNodes(f *flows, reqs []policy.RequirementResult) []*node {
+	lane := laneIPIP
+	named := map[string]bool{}
+	for _, q := range reqs {
+		l := laneOf(q.Requirement.Proto)
+		if l == 0 || l == laneTCP || l == laneUDP || l == laneICMP {
+			continue
+		}
+		if len(named) == 0 {
+			lane = l
+		}
+		if l == lane {
+			for _, s := range slices.Concat(q.Requirement.Src, q.Requirement.Dst) {
+				named[s] = true
+			}
+		}
+	}
+	g.Protocol = laneName(lane)
+	takes := make([]bool, len(f.devices))
+	for n, d := range f.devices {
+		takes[n] = takes[n] || named[d.Name] || slices.ContainsFunc(d.Tags, func(t string) bool { return named[t] })
+		if d.External {
+			continue
+		}
+		l := f.own(n).lanes[lane]
+		if l == nil {
+			continue
+		}
+		for m := range f.devices {
+			if m != n && l.all.has(m) {
+				takes[n], takes[m] = true, true
+			}
+		}
+	}
+	var out []*node
+	for n, d := range f.devices {
+		if !takes[n] {
+			continue
+		}
+		location := "shared in"
+		switch {
+		case len(d.Tags) > 0:
+			location = slices.Min(d.Tags)
+			for _, t := range slices.Sorted(slices.Values(d.Tags)) {
+				if named[t] {
+					location = t
+					break
+				}
+			}
+		case d.Owner != "":
+			location = agMember
+		}
+		required := named[d.Name] || slices.ContainsFunc(d.Tags, func(t string) bool { return named[t] })
+		out = append(out, &node{name: d.Name, location: location, device: n, lane: lane, required: required})
+	}
+	return out
+}
+
+// join judges the pairs and gathers them by cluster.
+func (g *graph) join(f *flows, nodes []*node, lines ruleLines) {
+	byLocation := map[string][]*node{}
+	for _, n := range nodes {
+		byLocation[n.location] = append(byLocation[n.location], n)
+	}
+	names := slices.Sorted(maps.Keys(byLocation))
+	if len(names) > maxClusters {
+		slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(len(byLocation[b]), len(byLocation[a])) })
+		left := names[maxClusters:]
+		names = names[:maxClusters]
+		slices.Sort(names)
+		n := 0
+		for _, l := range left {
+			n += len(byLocation[l])
+		}
+		g.Left = fmt.Sprintf("The %d largest of %d clusters are drawn; %s of the others not.", maxClusters, maxClusters+len(left), plural(n, "node"))
+	}
+	for i, name := range names {
+		c := &cluster{Name: cmp.Or(name, "no location"), Count: len(byLocation[name])}
+		g.Clusters = append(g.Clusters, c)
+		for j := 0; j <= i; j++ {
+			l := &link{A: g.Clusters[j].Name, B: c.Name, a: j, b: i}
+			rules := map[string]bool{}
+			for x, n := range byLocation[name] {
+				others := byLocation[names[j]]
+				if i == j {
+					others = others[:x]
+				}
+				for _, m := range others {
+					joined := g.ByTag || n.peers[m.name] || m.peers[n.name]
+					if !joined {
+						if i == j && name != "" {
+							c.lan++
+						}
+						continue
+					}
+					g.pair(f, n, m, l, rules)
+				}
+			}
+			for _, path := range slices.Sorted(maps.Keys(rules)) {
+				l.Rules = append(l.Rules, lines.place(path))
+			}
+			slices.SortStableFunc(l.Rules, func(a, b place) int { return cmp.Compare(a.Line, b.Line) })
+			if l.Pairs.Total() == 0 {
+				continue
+			}
+			l.describe(g)
+			if i == j {
+				c.mesh = l.Pairs
+			}
+			g.Links = append(g.Links, l)
+		}
+	}
+	mark(nodes)
+	for i, c := range g.Clusters {
+		c.describe(g, byLocation[names[i]])
+	}
+	slices.SortStableFunc(g.Links, func(x, y *link) int { return cmp.Or(cmp.Compare(x.a, y.a), cmp.Compare(x.b, y.b)) })
+}
+
+// pair judges one pair of nodes in both directions.
+func (g *graph) pair(f *flows, n, m *node, l *link, rules map[string]bool) {
+	there, back := f.way(n, m, rules), f.way(m, n, rules)
+	var to, sum *int
+	switch {
+	case there == policy.Undecided || back == policy.Undecided:
+		to, sum = &l.Pairs.Open, &g.Sum.Open
+	case there == policy.Pass && back == policy.Pass:
+		to, sum = &l.Pairs.Both, &g.Sum.Both
+	case there != back:
+		to, sum = &l.Pairs.OneWay, &g.Sum.OneWay
+	case g.ByTag && (!n.required || !m.required): // nobody means to join these two
+		return
+	default:
+		to, sum = &l.Pairs.Refused, &g.Sum.Refused
+	}
+	*to++
+	*sum++
+	if to != &l.Pairs.Both {
+		n.bad, m.bad = append(n.bad, m.name), append(m.bad, n.name)
+	}
+}
+
+// way judges one direction, and notes the rules that admit it.
+func (f *flows) way(from, to *node, rules map[string]bool) policy.Verdict {
+	if from.device < 0 || to.device < 0 {
+		return policy.Undecided
+	}
+	if from.lane == 0 {
+		return policy.Pass // without an overlay there is nothing to admit
+	}
+	for _, r := range f.own(to.device).rules {
+		if r.lane == from.lane && r.admits.has(from.device) {
+			rules[r.rule.Path] = true
+		}
+	}
+	return f.admitted(from.device, to.device, from.lane)
+}
+
+func (l *link) describe(g *graph) {
+	t := l.Pairs
+	l.State, l.Label = "good", fmt.Sprint(t.Both)
+	var parts []string
+	say := func(n int, what string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	say(t.Refused, "refused")
+	say(t.OneWay, "one way")
+	say(t.Open, "not known")
+	if len(parts) > 0 {
+		l.State = "warn"
+		l.Label = strings.Join(parts, ", ")
+		if t.Both > 0 {
+			l.Label = fmt.Sprintf("%s of %d", l.Label, t.Total())
+		}
+		if t.Refused > 0 {
+			l.State = "bad"
+		}
+	}
+	l.Title = fmt.Sprintf("%s and %s: %s", l.A, l.B, t.text(g.Protocol))
+	if l.A == l.B {
+		l.Title = fmt.Sprintf("inside %s: %s", l.A, t.text(g.Protocol))
+	}
+}
+
+func (t tallyOfPairs) text(protocol string) string {
+	parts := []string{plural(t.Total(), "pair"), fmt.Sprintf("%s admitted both ways for %d", cmp.Or(protocol, "the overlay"), t.Both)}
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{t.OneWay, "one way only"}, {t.Refused, "refused"}, {t.Open, "not known"}} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Text says of all pairs what is admitted.
+func (g *graph) Text() string { return g.Sum.text(g.Protocol) }
+
+func (c *cluster) describe(g *graph, nodes []*node) {
+	slices.SortStableFunc(nodes, func(a, b *node) int {
+		if a.trouble != b.trouble {
+			if a.trouble {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.name, b.name)
+	})
+	shown := nodes[:min(len(nodes), maxNodes)]
+	c.More = len(nodes) - len(shown)
+	slices.SortFunc(shown, func(a, b *node) int { return strings.Compare(a.name, b.name) })
+	for _, n := range shown {
+		cn := clusterNode{Name: n.name, Title: n.name, Trouble: n.trouble}
+		switch {
+		case n.device < 0:
+			cn.Title += ": not in the inventory"
+		case len(n.bad) > 0:
+			slices.Sort(n.bad)
+			few := n.bad[:min(len(n.bad), 8)]
+			cn.Title += fmt.Sprintf(": %s not admitted both ways with %s", cmp.Or(g.Protocol, "the overlay"), strings.Join(few, ", "))
+			if more := len(n.bad) - len(few); more > 0 {
+				cn.Title += fmt.Sprintf(" and %d more", more)
+			}
+		}
+		c.Nodes = append(c.Nodes, cn)
+	}
+	if c.lan > 0 {
+		c.Local = append(c.Local, fmt.Sprintf("%s direct", plural(c.lan, "pair")))
+	}
+	if t := c.mesh; t.Total() > 0 {
+		text := fmt.Sprintf("%s over mesh", plural(t.Total(), "pair"))
+		if g.ByTag {
+			text = plural(t.Total(), "pair")
+		}
+		if bad := t.Total() - t.Both; bad > 0 {
+			text += fmt.Sprintf(", %d not both ways", bad)
+		}
+		c.Local = append(c.Local, text)
+	}
+}
+
+// mark finds the nodes to look at: those that the inventory lacks, and those with at least twice the trouble of most whom
+// they have it with. Where one node is at fault its many peers are not marked with it, and where two locations are closed
+// to each other nobody is: the line between them says it.
+func mark(nodes []*node) {
+	bad := map[string]int{}
+	for _, n := range nodes {
+		bad[n.name] = len(n.bad)
+	}
+	for _, n := range nodes {
+		var others []int
+		for _, m := range n.bad {
+			others = append(others, bad[m])
+		}
+		slices.Sort(others)
+		n.trouble = n.device < 0 || len(others) > 0 && len(n.bad) >= 2*others[len(others)/2]
+	}
+}
