@@ -18,8 +18,8 @@ import (
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/controlsim"
 )
 
-// programs are what users run: this provider, hashicorp/local, and the policy tool, built once for all tests. OpenTofu and
-// Terraform find the providers in a folder that stands for the registry.
+// programs are what users run: this provider, hashicorp/local, a stand-in for the official provider, and the project's
+// own programs, built once for all tests. OpenTofu and Terraform find the providers in a folder that stands for the registry.
 type programs struct {
 	bin  string // holds tailmesh-policy and tailmesh-agent, for PATH
 	tofu string // the program under test by the name that people call it, in bin
@@ -48,6 +48,14 @@ var buildPrograms = sync.OnceValues(func() (*programs, error) {
 			return nil, fmt.Errorf("building %s: %w\n%s", b.name, err, out)
 		}
 	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	script := fmt.Sprintf("#!/bin/sh\n%s=1 exec '%s'\n", standInVariable, self)
+	if err := os.WriteFile(filepath.Join(p.bin, "terraform-provider-tailscale"), []byte(script), 0o755); err != nil { //nolint:gosec // a program
+		return nil, err
+	}
 	exe, err := filepath.Abs(program())
 	if err != nil {
 		return nil, err
@@ -59,6 +67,7 @@ var buildPrograms = sync.OnceValues(func() (*programs, error) {
 	for _, host := range []string{"registry.opentofu.org", "registry.terraform.io"} { // each looks under its own registry
 		for address, built := range map[string]string{
 			"tailmesh/tailmesh/0.1.0": "terraform-provider-tailmesh", "hashicorp/local/1.4.0": "terraform-provider-local",
+			"tailscale/tailscale/0.29.2": "terraform-provider-tailscale",
 		} {
 			dir := filepath.Join(mirror, host, address, runtime.GOOS+"_"+runtime.GOARCH)
 			if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -152,16 +161,6 @@ func (w *workspace) read(name string) string {
 		w.t.Fatal(err)
 	}
 	return string(text)
-}
-
-// edit replaces a piece of a file, which must be there once.
-func (w *workspace) edit(name, old, new string) {
-	w.t.Helper()
-	text := w.read(name)
-	if strings.Count(text, old) != 1 {
-		w.t.Fatalf("%s: %q is there %d times, want once", name, old, strings.Count(text, old))
-	}
-	w.write(name, strings.Replace(text, old, new, 1))
 }
 
 // source tells where the provider comes from, in folders that do not.

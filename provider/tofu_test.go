@@ -19,6 +19,10 @@ import (
 // The tests on a real OpenTofu or Terraform run the program that TAILMESH_TOFU or TF_ACC_TERRAFORM_PATH names, against a
 // simulated control plane in the test's own process.
 func TestMain(m *testing.M) {
+	if os.Getenv(standInVariable) != "" {
+		serveStandIn()
+		return
+	}
 	if program := program(); program != "" {
 		_ = os.Setenv("TF_ACC_TERRAFORM_PATH", program)
 		_ = os.Setenv("TF_CLI_CONFIG_FILE", os.DevNull) // not the user's own, which may override providers

@@ -1,0 +1,75 @@
+package provider
+
+import (
+	"context"
+	"log"
+
+	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/provider"
+	"github.com/hashicorp/terraform-plugin-framework/providerserver"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
+)
+
+// The official provider, tailscale/tailscale, cannot be had from the Go module proxy. What stands in for it here has its
+// names and the attributes of its tailscale_acl
+// (https://registry.terraform.io/providers/tailscale/tailscale/latest/docs/resources/acl), and talks to no API: enough for
+// a policy in the state to be read, moved and checked by this provider, and for nothing to be proved of the other.
+
+// standInVariable makes the test program be that provider.
+const standInVariable = "TAILMESH_TEST_STAND_IN"
+
+func serveStandIn() {
+	err := providerserver.Serve(context.Background(), func() provider.Provider { return standIn{} },
+		providerserver.ServeOpts{Address: "registry.opentofu.org/tailscale/tailscale"})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+type standIn struct{}
+
+func (standIn) Metadata(_ context.Context, _ provider.MetadataRequest, resp *provider.MetadataResponse) {
+	resp.TypeName = "tailscale"
+}
+
+func (standIn) Schema(context.Context, provider.SchemaRequest, *provider.SchemaResponse)          {}
+func (standIn) Configure(context.Context, provider.ConfigureRequest, *provider.ConfigureResponse) {}
+func (standIn) DataSources(context.Context) []func() datasource.DataSource                        { return nil }
+
+func (standIn) Resources(context.Context) []func() resource.Resource {
+	return []func() resource.Resource{func() resource.Resource { return standInACL{} }}
+}
+
+type standInACL struct{}
+
+func (standInACL) Metadata(_ context.Context, _ resource.MetadataRequest, resp *resource.MetadataResponse) {
+	resp.TypeName = "tailscale_acl"
+}
+
+func (standInACL) Schema(_ context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
+	resp.Schema = schema.Schema{Attributes: map[string]schema.Attribute{
+		"acl":                        schema.StringAttribute{Required: true},
+		"overwrite_existing_content": schema.BoolAttribute{Optional: true},
+		"reset_acl_on_destroy":       schema.BoolAttribute{Optional: true},
+		"id": schema.StringAttribute{
+			Computed: true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
+		},
+	}}
+}
+
+func (standInACL) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
+	resp.State.Raw = req.Plan.Raw
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), "acl")...)
+}
+
+func (standInACL) Read(context.Context, resource.ReadRequest, *resource.ReadResponse) {}
+
+func (standInACL) Update(_ context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
+	resp.State.Raw = req.Plan.Raw
+}
+
+func (standInACL) Delete(context.Context, resource.DeleteRequest, *resource.DeleteResponse) {}
