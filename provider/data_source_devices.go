@@ -54,6 +54,27 @@ func (d *devicesDataSource) Configure(_ context.Context, req datasource.Configur
 }
 
 func (d *devicesDataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
+	resp.Schema = schema.Schema{
+		MarkdownDescription: "The tailnet's devices, sorted by name, so that the order does not depend on the API. Also gives the inventory that " +
+			"functions and `tailmesh_policy_check` judge a policy with.",
+		Attributes: map[string]schema.Attribute{
+			"tags": schema.SetAttribute{
+				Optional: true, ElementType: types.StringType, MarkdownDescription: "Only devices that carry one of these tags. All by default.",
+			},
+			"inventory": schema.StringAttribute{
+				Computed:            true,
+				MarkdownDescription: "All devices and users as JSON, `{\"devices\": […], \"users\": […]}`, whatever `tags` says.",
+			},
+			"devices": schema.ListNestedAttribute{
+				Computed: true, MarkdownDescription: "The devices.",
+				NestedObject: schema.NestedAttributeObject{Attributes: deviceAttributes()},
+			},
+		},
+	}
+}
+
+// deviceAttributes describes what is told of a device, in the order of deviceModel.
+func deviceAttributes() map[string]schema.Attribute {
 	str := func(doc string) schema.Attribute {
 		return schema.StringAttribute{Computed: true, MarkdownDescription: doc}
 	}
@@ -63,36 +84,24 @@ func (d *devicesDataSource) Schema(_ context.Context, _ datasource.SchemaRequest
 	list := func(doc string) schema.Attribute {
 		return schema.ListAttribute{Computed: true, ElementType: types.StringType, MarkdownDescription: doc}
 	}
-	resp.Schema = schema.Schema{
-		MarkdownDescription: "The tailnet's devices, sorted by name, so that the order does not depend on the API. Also gives the inventory that " +
-			"functions and `tailmesh_policy_check` judge a policy with.",
-		Attributes: map[string]schema.Attribute{
-			"tags": schema.SetAttribute{
-				Optional: true, ElementType: types.StringType, MarkdownDescription: "Only devices that carry one of these tags. All by default.",
-			},
-			"inventory": str("All devices and users as JSON, `{\"devices\": […], \"users\": […]}`, whatever `tags` says."),
-			"devices": schema.ListNestedAttribute{
-				Computed: true, MarkdownDescription: "The devices.",
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"id":                str("Node ID."),
-					"name":              str("First label of the machine name."),
-					"full_name":         str("Machine name, as MagicDNS has it."),
-					"hostname":          str("Host name, as the device reports it."),
-					"addresses":         list("Mesh addresses."),
-					"user":              str("Login name of the owner; empty for tagged devices."),
-					"tags":              list("Tags."),
-					"authorized":        flag("Whether the device is admitted to the tailnet."),
-					"external":          flag("Whether the device is shared from another tailnet."),
-					"ephemeral":         flag("Whether the device leaves the tailnet when it is offline."),
-					"connected":         flag("Whether the device is connected to the control plane."),
-					"os":                str("Operating system."),
-					"client_version":    str("Version of Tailscale."),
-					"advertised_routes": list("Subnet routes that the device offers."),
-					"enabled_routes":    list("Subnet routes that it may have."),
-					"endpoints":         list("Its own UDP addresses, `address:port`, sorted."),
-				}},
-			},
-		},
+	return map[string]schema.Attribute{
+		"id":                str("ID of the device in the API, such as `n292kg92CNTRL`: its node ID."),
+		"name":              str("Name that the admin console shows: the first label of the machine name, such as `ams1`."),
+		"full_name":         str("Machine name as MagicDNS has it, such as `ams1.tail1234.ts.net`."),
+		"hostname":          str("Host name that the device reports. Several devices may report the same."),
+		"addresses":         list("Addresses in the tailnet, IPv4 and IPv6."),
+		"user":              str("Login name of the owner; empty where the device has tags in place of one."),
+		"tags":              list("Tags, sorted."),
+		"authorized":        flag("Whether the device is admitted to the tailnet."),
+		"external":          flag("Whether the device is shared from another tailnet, whose policy governs it."),
+		"ephemeral":         flag("Whether the device is removed from the tailnet soon after it goes offline."),
+		"connected":         flag("Whether the device is connected to the control plane now."),
+		"os":                str("Operating system, such as `linux`."),
+		"client_version":    str("Version of Tailscale that the device runs."),
+		"advertised_routes": list("Subnet routes that the device offers, sorted."),
+		"enabled_routes":    list("Subnet routes that were approved, offered or not, sorted."),
+		"endpoints": list("UDP addresses at which the device can be reached directly, by its own account, as `address:port`, sorted. Its private " +
+			"addresses are among them."),
 	}
 }
 

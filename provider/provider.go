@@ -46,6 +46,7 @@ func (p *tailmesh) Resources(context.Context) []func() resource.Resource {
 
 func (p *tailmesh) DataSources(context.Context) []func() datasource.DataSource {
 	return []func() datasource.DataSource{
+		newDeviceDataSource,
 		newDevicesDataSource,
 		newMeshDataSource,
 		newNodeBootstrapDataSource,
