@@ -98,6 +98,7 @@ type viewRule struct {
 	lane       int
 	ports      []span
 	admits     bitset
+	some       bitset // whom it admits in one family at least
 	maybe      bitset // whom it would admit as well, if more were known
 	part, self bool
 }
@@ -487,7 +488,7 @@ type laneSets [2]laneSet
 func (f *flows) rules(v *view, offers []*offer, asked families) []*viewRule {
 	var out []*viewRule
 	for i := 0; i < len(offers); {
-		r := &viewRule{rule: offers[i].rule, lane: offers[i].lane, maybe: newBitset(f.size)}
+		r := &viewRule{rule: offers[i].rule, lane: offers[i].lane, some: newBitset(f.size), maybe: newBitset(f.size)}
 		var sure [2]bitset
 		for fam := range sure {
 			sure[fam] = newBitset(f.size)
@@ -501,6 +502,7 @@ func (f *flows) rules(v *view, offers []*offer, asked families) []*viewRule {
 					continue
 				}
 				sure[fam].or(o.src.sure[fam])
+				r.some.or(o.src.sure[fam])
 				r.maybe.or(o.src.maybe[fam])
 			}
 		}
@@ -599,24 +601,33 @@ func laneOrder(lane int) int {
 
 func laneName(lane int) string { return policy.ProtocolName(lane) }
 
-// portsText prints ports as a policy would, the first few of them; no ports are all.
+// portsText prints ports as a policy would, the first few of them where they are many; every port is "".
 func portsText(s []span, most int) string {
 	if everyPort(s) {
 		return ""
 	}
-	var out []string
+	texts := make([]string, len(s))
 	for i, p := range s {
-		if i == most && len(s) > most+1 {
-			out = append(out, fmt.Sprintf("+%d", len(s)-most))
-			break
-		}
-		if p.first == p.last {
-			out = append(out, fmt.Sprint(p.first))
-		} else {
-			out = append(out, fmt.Sprintf("%d-%d", p.first, p.last))
+		texts[i] = fmt.Sprint(p.first)
+		if p.first < p.last {
+			texts[i] = fmt.Sprintf("%d-%d", p.first, p.last)
 		}
 	}
-	return strings.Join(out, ", ")
+	if len(texts) > most {
+		return strings.Join(texts[:most], ", ") + fmt.Sprintf(" +%d", len(texts)-most)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// shortPorts prints as many ports as a cell has room for on one line.
+func shortPorts(s []span) string {
+	const room = 11
+	for most := 3; most > 1; most-- {
+		if text := portsText(s, most); len(text) <= room {
+			return text
+		}
+	}
+	return portsText(s, 1)
 }
 
 // admitted says whether all of a lane is admitted from one device to another: in every family that they share, on every

@@ -184,6 +184,7 @@ type lineSum struct {
 	offset     int
 	ports      []span
 	pairs      int
+	half       int // of these, in one address family alone
 	part, self bool
 }
 
@@ -206,7 +207,7 @@ func (f *flows) cell(src, dst *party, lines ruleLines) (cell, *card) {
 		if l.some == 0 {
 			continue
 		}
-		v, ports := "o", portsText(l.ports, 3)
+		v, ports := "o", shortPorts(l.ports)
 		switch lane {
 		case laneTCP:
 			v = "t"
@@ -283,6 +284,9 @@ func (l *sum) pairs(total int) string {
 	if l.any == total {
 		return fmt.Sprintf("(all of %s)", plural(total, "pair"))
 	}
+	if l.any == 0 {
+		return fmt.Sprintf("(in part, of %s)", plural(total, "pair"))
+	}
 	return fmt.Sprintf("(%d of %s)", l.any, plural(total, "pair"))
 }
 
@@ -294,13 +298,13 @@ func (s *cellSum) chips(lanes []int) []chip {
 	part := func(l *sum) bool { return l.any < s.total }
 	switch {
 	case tcp.some > 0 && udp.some > 0 && slices.Equal(tcp.ports, udp.ports) && part(tcp) == part(udp):
-		out = append(out, chip{cmp.Or(portsText(tcp.ports, 2), "all"), part(tcp)})
+		out = append(out, chip{cmp.Or(shortPorts(tcp.ports), "all"), part(tcp)})
 	default:
 		if tcp.some > 0 {
-			out = append(out, chip{strings.TrimSpace("tcp " + portsText(tcp.ports, 2)), part(tcp)})
+			out = append(out, chip{strings.TrimSpace("tcp " + shortPorts(tcp.ports)), part(tcp)})
 		}
 		if udp.some > 0 {
-			out = append(out, chip{strings.TrimSpace("udp " + portsText(udp.ports, 2)), part(udp)})
+			out = append(out, chip{strings.TrimSpace("udp " + shortPorts(udp.ports)), part(udp)})
 		}
 	}
 	for _, lane := range lanes {
@@ -308,7 +312,7 @@ func (s *cellSum) chips(lanes []int) []chip {
 			continue
 		}
 		if l := s.lanes[lane]; l.some > 0 {
-			out = append(out, chip{strings.TrimSpace(laneName(lane) + " " + portsText(l.ports, 2)), part(l)})
+			out = append(out, chip{strings.TrimSpace(laneName(lane) + " " + shortPorts(l.ports)), part(l)})
 		}
 	}
 	if l := s.lanes[laneICMP]; len(out) == 0 && l != nil && l.some > 0 {
@@ -331,6 +335,8 @@ func (s *cellSum) card(src, dst *party, lines ruleLines) *card {
 			add.Note = "one's own devices only"
 		case l.part:
 			add.Note = "a part of the network"
+		case l.half > 0:
+			add.Note = fmt.Sprintf("%d of them in one address family only", l.half)
 		}
 		if n := len(out.Admits); n > 0 && out.Admits[n-1].Rule == add.Rule && out.Admits[n-1].Pairs == add.Pairs && out.Admits[n-1].Note == add.Note {
 			out.Admits[n-1].What += "; " + what
@@ -370,8 +376,8 @@ func (f *flows) sum(src, dst *party) *cellSum {
 			}
 		}
 		for _, r := range v.rules {
-			pairs := count(r.admits)
-			if pairs == 0 {
+			some := count(r.some)
+			if some == 0 {
 				continue
 			}
 			lane := out.lanes[r.lane]
@@ -383,7 +389,8 @@ func (f *flows) sum(src, dst *party) *cellSum {
 				out.lines[k] = l
 			}
 			l.ports = joined(slices.Concat(l.ports, r.ports))
-			l.pairs += pairs
+			l.pairs += some
+			l.half += some - count(r.admits)
 			l.part, l.self = l.part || r.part, l.self || r.self
 		}
 	}
