@@ -54,15 +54,23 @@ func (d *deviceDataSource) Schema(ctx context.Context, _ datasource.SchemaReques
 			Validators: []validator.String{stringvalidator.ExactlyOneOf(paths...), stringvalidator.LengthAtLeast(1)},
 		}
 	}
-	attributes["timeouts"] = timeouts.AttributesWithOpts(ctx, timeouts.Opts{
-		ReadDescription: "How long to wait for a device that is not there yet, as in `5m`. Not at all by default.",
-	})
+	attributes["timeouts"] = readTimeout(ctx, "How long to wait for a device that is not there yet, as in `5m`. Not at all by default.")
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "One device of the tailnet, by its `id`, `name`, `full_name` or `hostname`: exactly one of them. A device that is not " +
 			"there, or a host name that several devices report, is an error.\n\n" +
-			"For many devices, `tailmesh_devices` asks the API once.",
+			"For many devices, `tailmesh_devices` asks the API once. Needs the scope `devices:core:read`.",
 		Attributes: attributes,
 	}
+}
+
+// readTimeout is the attribute "timeouts" of a data source that waits.
+func readTimeout(ctx context.Context, doc string) schema.Attribute {
+	a := timeouts.AttributesWithOpts(ctx, timeouts.Opts{ReadDescription: doc})
+	if nested, ok := a.(schema.SingleNestedAttribute); ok {
+		nested.MarkdownDescription = "How long to wait for devices that have not joined yet."
+		return nested
+	}
+	return a
 }
 
 func (d *deviceDataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {

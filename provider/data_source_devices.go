@@ -56,17 +56,17 @@ func (d *devicesDataSource) Configure(_ context.Context, req datasource.Configur
 func (d *devicesDataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "The tailnet's devices, sorted by name, so that the order does not depend on the API. Also gives the inventory that " +
-			"functions and `tailmesh_policy_check` judge a policy with.",
+			"functions and `tailmesh_policy_check` judge a policy with. Needs the scopes `devices:core:read` and `users:read`.",
 		Attributes: map[string]schema.Attribute{
 			"tags": schema.SetAttribute{
-				Optional: true, ElementType: types.StringType, MarkdownDescription: "Only devices that carry one of these tags. All by default.",
+				Optional: true, ElementType: types.StringType, MarkdownDescription: "Tags of which a device must carry one to be in `devices`. All devices by default.",
 			},
 			"inventory": schema.StringAttribute{
 				Computed:            true,
 				MarkdownDescription: "All devices and users as JSON, `{\"devices\": […], \"users\": […]}`, whatever `tags` says.",
 			},
 			"devices": schema.ListNestedAttribute{
-				Computed: true, MarkdownDescription: "The devices.",
+				Computed: true, MarkdownDescription: "The devices, sorted by name.",
 				NestedObject: schema.NestedAttributeObject{Attributes: deviceAttributes()},
 			},
 		},
@@ -91,7 +91,7 @@ func deviceAttributes() map[string]schema.Attribute {
 		"hostname":          str("Host name that the device reports. Several devices may report the same."),
 		"addresses":         list("Addresses in the tailnet, IPv4 and IPv6."),
 		"user":              str("Login name of the owner; empty where the device has tags in place of one."),
-		"tags":              list("Tags, sorted."),
+		"tags":              list("Tags that the device carries, sorted."),
 		"authorized":        flag("Whether the device is admitted to the tailnet."),
 		"external":          flag("Whether the device is shared from another tailnet, whose policy governs it."),
 		"ephemeral":         flag("Whether the device is removed from the tailnet soon after it goes offline."),

@@ -113,7 +113,7 @@ func (d *meshDataSource) Schema(ctx context.Context, _ datasource.SchemaRequest,
 			"tailnet policy must admit, and a drawing.\n\n" +
 			"A node is named by the first label of its machine name (`ams1` of `ams1.tail1234.ts.net`), which the control plane keeps " +
 			"unique in a tailnet; two nodes of one name are an error. Keys of `pod_cidrs` and `locations` are such names, or full machine names, " +
-			"node IDs, or host names that only one node has.",
+			"node IDs, or host names that only one node has.\n\nNeeds the scopes `devices:core:read` and `users:read`, unless `inventory` is given.",
 		Attributes: map[string]schema.Attribute{
 			"name": schema.StringAttribute{Required: true, MarkdownDescription: "Name of the mesh, for messages and documents."},
 			"selector": schema.SingleNestedAttribute{
@@ -133,9 +133,7 @@ func (d *meshDataSource) Schema(ctx context.Context, _ datasource.SchemaRequest,
 				MarkdownDescription: "How many nodes there must be. Fewer are an error, so that a list of devices that is not complete yet is not " +
 					"taken for the mesh. With `timeouts.read`, they are waited for.",
 			},
-			"timeouts": timeouts.AttributesWithOpts(ctx, timeouts.Opts{
-				ReadDescription: "How long to wait for `min_nodes` nodes, as in `5m`. Not at all by default.",
-			}),
+			"timeouts": readTimeout(ctx, "How long to wait for `min_nodes` nodes, as in `5m`. Not at all by default."),
 			"pod_cidrs": schema.MapAttribute{
 				Optional: true, ElementType: listOfStrings,
 				MarkdownDescription: "Pod networks of each node. Where a node has none, here or in `cluster_cidrs`, the agent finds them on the node.",
@@ -164,7 +162,7 @@ func (d *meshDataSource) Schema(ctx context.Context, _ datasource.SchemaRequest,
 					"granularity `full`. Default `true`.",
 			},
 			"overlay": schema.SingleNestedAttribute{
-				Optional: true, MarkdownDescription: "What carries pod-to-pod packets between nodes.",
+				Optional: true, MarkdownDescription: "What carries pod-to-pod packets between nodes, and so must be admitted by the policy.",
 				Attributes: map[string]schema.Attribute{
 					"protocol": schema.StringAttribute{
 						Optional: true, Validators: []validator.String{stringvalidator.OneOf(mesh.OverlayProtocols()...)},
@@ -234,11 +232,11 @@ func (d *meshDataSource) Schema(ctx context.Context, _ datasource.SchemaRequest,
 			"nodes": schema.MapNestedAttribute{
 				Computed: true, MarkdownDescription: "The nodes, by name.",
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"id":        str("Node ID."),
-					"hostname":  str("Host name, as the device reports it."),
-					"full_name": str("Machine name, as MagicDNS has it."),
-					"addresses": strs("Mesh addresses, IPv4 first."),
-					"location":  str("Location; null where none is known."),
+					"id":        str("ID of the device in the API: its node ID."),
+					"hostname":  str("Host name that the device reports."),
+					"full_name": str("Machine name as MagicDNS has it, such as `ams1.tail1234.ts.net`."),
+					"addresses": strs("Addresses in the tailnet, IPv4 first."),
+					"location":  str("Location, given or found; null where none is known."),
 					"pod_cidrs": strs("Pod networks; empty where the agent is to find them."),
 					"peers":     strs("Names of the nodes that this one reaches through the mesh."),
 				}},
@@ -246,20 +244,23 @@ func (d *meshDataSource) Schema(ctx context.Context, _ datasource.SchemaRequest,
 			"requirements": schema.ListNestedAttribute{
 				Computed: true, MarkdownDescription: "What the tailnet policy must admit, for `requirements` of `tailmesh_policy`.",
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"name":  str("Name of the requirement."),
+					"name":  str("What to call the requirement in messages."),
 					"src":   strs("Selectors of the sources."),
 					"dst":   strs("Selectors of the destinations."),
-					"proto": str("Protocol."),
-					"ports": str("Ports; null for all."),
-					"why":   str("The reason."),
+					"proto": str("Protocol that carries the overlay, by name or number."),
+					"ports": str("Ports that must be admitted; null for all, as for protocols without ports."),
+					"why":   str("Why the mesh needs it, shown where the policy does not admit it."),
 				}},
 			},
 			"policy_fragment": str("A piece of policy file (HuJSON) that meets the requirements, with tests that keep it so."),
 			"graph": schema.SingleNestedAttribute{
-				Computed: true, MarkdownDescription: "A drawing of the mesh.",
-				Attributes: map[string]schema.Attribute{"dot": str("For Graphviz."), "mermaid": str("For Markdown.")},
+				Computed: true, MarkdownDescription: "A drawing of the mesh: its nodes by location, and what connects them.",
+				Attributes: map[string]schema.Attribute{
+					"dot":     str("The drawing in the language of Graphviz."),
+					"mermaid": str("The drawing as Mermaid, which Markdown on GitHub and GitLab renders."),
+				},
 			},
-			"notes": strs("What is worth knowing and no reason to warn."),
+			"notes": strs("What is worth knowing about the mesh and no reason to warn, such as a location with one node."),
 		},
 	}
 }

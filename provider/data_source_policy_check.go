@@ -63,7 +63,9 @@ func (d *policyCheckDataSource) Schema(_ context.Context, _ datasource.SchemaReq
 	number := func(doc string) schema.Attribute {
 		return schema.Int64Attribute{Computed: true, MarkdownDescription: doc}
 	}
-	selectors := schema.ListAttribute{Required: true, ElementType: types.StringType, MarkdownDescription: "Selectors as in a grant."}
+	selectors := schema.ListAttribute{
+		Required: true, ElementType: types.StringType, MarkdownDescription: "Selectors as in a grant: tags, users, groups, hosts, addresses.",
+	}
 	list := func(doc string, attributes map[string]schema.Attribute) schema.Attribute {
 		return schema.ListNestedAttribute{
 			Computed: true, MarkdownDescription: doc, NestedObject: schema.NestedAttributeObject{Attributes: attributes},
@@ -71,7 +73,8 @@ func (d *policyCheckDataSource) Schema(_ context.Context, _ datasource.SchemaReq
 	}
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "Judges a policy file offline, as `tailmesh_policy` does at plan time, and returns what it finds in place of failing. " +
-			"It is for policies that this configuration does not own: for `check` blocks, preconditions and pull requests.",
+			"It is for policies that this configuration does not own, such as that of `tailscale_acl` of the provider `tailscale/tailscale`: for " +
+			"`check` blocks, preconditions and pull requests.",
 		Attributes: map[string]schema.Attribute{
 			"content": schema.StringAttribute{
 				Optional: true, MarkdownDescription: "The policy file, as HuJSON or JSON. By default the one that is in force, read from the API.",
@@ -82,18 +85,23 @@ func (d *policyCheckDataSource) Schema(_ context.Context, _ datasource.SchemaReq
 			"requirements": schema.ListNestedAttribute{
 				Optional: true, MarkdownDescription: "Flows that the policy must admit, as for `tailmesh_policy`.",
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"name":  schema.StringAttribute{Optional: true, MarkdownDescription: "What to call it in messages."},
-					"src":   selectors,
-					"dst":   selectors,
-					"proto": schema.StringAttribute{Required: true, MarkdownDescription: "Protocol by name or number."},
-					"ports": schema.StringAttribute{Optional: true, MarkdownDescription: "Ports; all by default."},
-					"why":   schema.StringAttribute{Optional: true, MarkdownDescription: "The reason."},
+					"name": schema.StringAttribute{Optional: true, MarkdownDescription: "What to call it in messages."},
+					"src":  selectors,
+					"dst":  selectors,
+					"proto": schema.StringAttribute{
+						Required: true, MarkdownDescription: "Protocol by name or number, as in an acl: `tcp`, `udp`, `icmp`, `ip-in-ip`, `4`.",
+					},
+					"ports": schema.StringAttribute{
+						Optional: true, MarkdownDescription: "Ports, such as `443` or `80-443`. All by default, as protocols without ports need it.",
+					},
+					"why": schema.StringAttribute{Optional: true, MarkdownDescription: "The reason, shown where the requirement is not met."},
 				}},
 			},
 			"ok":       schema.BoolAttribute{Computed: true, MarkdownDescription: "Whether the policy would be accepted and no finding is an error."},
 			"accepted": schema.BoolAttribute{Computed: true, MarkdownDescription: "Whether the control plane would accept the policy."},
 			"message":  str("What the control plane would say to the policy; empty where it would accept it."),
-			"findings": list("What is to be said of the policy.", map[string]schema.Attribute{
+			"findings": list("What was found in the policy: why the control plane would refuse it, requirements that are not met, and what is "+
+				"probably not meant.", map[string]schema.Attribute{
 				"severity": str("`error`, `warning` or `note`."),
 				"code":     str("What kind of finding it is; `tailmesh-policy explain CODE` tells about it."),
 				"message":  str("The finding in one line."),
@@ -103,14 +111,16 @@ func (d *policyCheckDataSource) Schema(_ context.Context, _ datasource.SchemaReq
 				"detail":   str("The source lines, what else is known, and the way out."),
 			}),
 			"test_results": list("The policy's own `tests` and `sshTests`, line by line.", map[string]schema.Attribute{
-				"path": str("Where in the policy."), "line": number("Line of the text."), "src": str("Source."), "dst": str("Destination."),
-				"proto": str("Protocol."), "user": str("Account that an SSH test logs in to."),
-				"want": str("What the test asks for."), "got": str("What the policy does."),
-				"verdict": str("`pass`, `fail` or `undecided`."), "rule": str("The rule that decides."),
+				"path": str("Where the line of the test is, as in `tests[0].accept[1]`."), "line": number("Line of the text, from 1."),
+				"src": str("Where the flow starts, as the test names it."), "dst": str("Where it ends, as the test names it."),
+				"proto": str("Protocol; null where the test names none."), "user": str("Account that an SSH test logs in to."),
+				"want": str("What the test asks for: `accept`, `drop` or, of `sshTests`, `check`."),
+				"got":  str("What the policy does, in the same words."), "verdict": str("`pass`, `fail` or `undecided`."),
+				"rule": str("The rule that decides, as in `grants[3]`; null where none does."),
 			}),
 			"requirement_results": list("The requirements, in their order.", map[string]schema.Attribute{
-				"name": str("Name."), "verdict": str("`pass`, `fail` or `undecided`."), "pairs": number("Ordered pairs of devices that were judged."),
-				"failed":  number("Pairs between which the flow is not admitted."),
+				"name": str("What the requirement is called."), "verdict": str("`pass`, `fail` or `undecided`."),
+				"pairs": number("Ordered pairs of devices that were judged."), "failed": number("Pairs between which the flow is not admitted."),
 				"missing": schema.ListAttribute{Computed: true, ElementType: types.StringType, MarkdownDescription: "What would have to be known to decide."},
 			}),
 		},

@@ -71,17 +71,18 @@ func (policyDocument) Schema(_ context.Context, _ datasource.SchemaRequest, resp
 			"Groups, hosts, tag owners and whatever else is an object is joined key by key; a key that two owners give different values is an " +
 			"error that names both. Sections for which there is no attribute go into a fragment, for instance by `jsonencode`.",
 		Attributes: map[string]schema.Attribute{
-			"groups":     lists("Members of groups, by name with `group:`."),
-			"tag_owners": lists("Who may give a tag, by tag."),
+			"groups":     lists("Members of each group, by its name with `group:`, as in `{ \"group:sre\" = [\"ada@example.com\"] }`."),
+			"tag_owners": lists("Who may give each tag, by the tag, as in `{ \"tag:node\" = [\"group:sre\"] }`."),
 			"hosts": schema.MapAttribute{
-				Optional: true, ElementType: types.StringType, MarkdownDescription: "Addresses and networks, by a name for them.",
+				Optional: true, ElementType: types.StringType,
+				MarkdownDescription: "Addresses and networks by the names that rules have for them, as in `{ printer = \"192.168.1.9\" }`.",
 			},
 			"grants": schema.ListNestedAttribute{
-				Optional: true, MarkdownDescription: "Grants, in order.",
+				Optional: true, MarkdownDescription: "Grants, in the order in which they are written.",
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 					"comment":     comment,
-					"src":         list(true, "Sources."),
-					"dst":         list(true, "Destinations, without ports."),
+					"src":         list(true, "Where flows start: users, groups, tags, hosts, addresses."),
+					"dst":         list(true, "Where they end, without ports."),
 					"ip":          list(false, "Protocols and ports: `*` (TCP, UDP and ICMP), `443`, `udp:53`, `ip-in-ip:*`."),
 					"via":         list(false, "Tags of the nodes that traffic to a route must pass."),
 					"src_posture": list(false, "Postures that a source must have."),
@@ -89,15 +90,15 @@ func (policyDocument) Schema(_ context.Context, _ datasource.SchemaRequest, resp
 				}},
 			},
 			"tests": schema.ListNestedAttribute{
-				Optional: true, MarkdownDescription: "Tests, in order.",
+				Optional: true, MarkdownDescription: "Tests, in the order in which they are written. The control plane runs them before each write, the provider in each plan.",
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 					"comment": comment,
-					"src":     schema.StringAttribute{Required: true, MarkdownDescription: "A user, group, tag or host."},
+					"src":     schema.StringAttribute{Required: true, MarkdownDescription: "Where the flows start: a user, group, tag or host."},
 					"proto": schema.StringAttribute{
 						Optional: true, MarkdownDescription: "Protocol; TCP and UDP by default. One without ports, such as `ip-in-ip`, is tested with port 0.",
 					},
 					"accept": list(false, "Destinations with a port, as in `tag:node:443`, that must be reached."),
-					"deny":   list(false, "Destinations that must not be reached."),
+					"deny":   list(false, "Destinations with a port that must not be reached."),
 				}},
 			},
 			"fragments": schema.MapAttribute{

@@ -71,7 +71,7 @@ func TestDevice(t *testing.T) {
 					t.Error(err)
 				}
 			},
-			Config:    config("name = \"late\"\ntimeouts = { read = \"1m\" }"),
+			Config: config("name = \"late\"\ntimeouts = { read = \"1m\" }"),
 			ConfigStateChecks: []statecheck.StateCheck{
 				statecheck.ExpectKnownValue("data.tailmesh_device.this", tfjsonpath.New("id"), knownvalue.StringExact("nlateCNTRL")),
 			},

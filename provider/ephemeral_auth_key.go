@@ -54,7 +54,7 @@ func (r *authKeyResource) Schema(_ context.Context, _ ephemeral.SchemaRequest, r
 		MarkdownDescription: "A key with which devices join the tailnet. It is in no plan and no state.\n\n" +
 			"A plan opens ephemeral resources as an apply does, and so makes a key that nobody uses; that is why keys live for an hour only " +
 			"unless `expiry` says otherwise. A tag must be in the policy before a key can give it: let this resource depend on " +
-			"`tailmesh_policy`, if that is in the same configuration.",
+			"`tailmesh_policy`, if that is in the same configuration. Needs the scope `auth_keys`.",
 		Attributes: map[string]schema.Attribute{
 			"tags": schema.SetAttribute{
 				Optional: true, ElementType: types.StringType,
@@ -79,9 +79,9 @@ func (r *authKeyResource) Schema(_ context.Context, _ ephemeral.SchemaRequest, r
 				MarkdownDescription: "Whether to revoke the key at the end of the plan or apply. Devices that have joined stay; those that would " +
 					"join later cannot. Default `false`.",
 			},
-			"id":         schema.StringAttribute{Computed: true, MarkdownDescription: "ID of the key."},
-			"key":        schema.StringAttribute{Computed: true, Sensitive: true, MarkdownDescription: "The key, `tskey-auth-…`."},
-			"expires_at": schema.StringAttribute{Computed: true, MarkdownDescription: "When the key expires, as in RFC 3339."},
+			"id":         schema.StringAttribute{Computed: true, MarkdownDescription: "ID of the key, with which the admin console names it."},
+			"key":        schema.StringAttribute{Computed: true, Sensitive: true, MarkdownDescription: "The key itself, `tskey-auth-…`, for `tailscale up --auth-key`."},
+			"expires_at": schema.StringAttribute{Computed: true, MarkdownDescription: "When the key expires, as in `2026-01-02T03:04:05Z` (RFC 3339)."},
 		},
 	}
 }

@@ -7,11 +7,13 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
+	providerschema "github.com/hashicorp/terraform-plugin-framework/provider/schema"
 	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/types"
 )
 
 // The official provider, tailscale/tailscale, cannot be had from the Go module proxy. What stands in for it here has its
@@ -36,7 +38,21 @@ func (standIn) Metadata(_ context.Context, _ provider.MetadataRequest, resp *pro
 	resp.TypeName = "tailscale"
 }
 
-func (standIn) Schema(context.Context, provider.SchemaRequest, *provider.SchemaResponse)          {}
+// Schema has the settings of the official provider
+// (https://registry.terraform.io/providers/tailscale/tailscale/latest/docs).
+func (standIn) Schema(_ context.Context, _ provider.SchemaRequest, resp *provider.SchemaResponse) {
+	attributes := map[string]providerschema.Attribute{
+		"scopes": providerschema.ListAttribute{Optional: true, ElementType: types.StringType},
+	}
+	for _, name := range []string{
+		"api_key", "oauth_client_id", "oauth_client_secret", "identity_token", "identity_token_environment_variable_name", "audience",
+		"tailnet", "base_url", "user_agent",
+	} {
+		attributes[name] = providerschema.StringAttribute{Optional: true}
+	}
+	resp.Schema = providerschema.Schema{Attributes: attributes}
+}
+
 func (standIn) Configure(context.Context, provider.ConfigureRequest, *provider.ConfigureResponse) {}
 func (standIn) DataSources(context.Context) []func() datasource.DataSource                        { return nil }
 

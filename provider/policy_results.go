@@ -45,8 +45,8 @@ func policyResultsAttribute() schema.Attribute {
 			"resource has no `inventory`, the plan shows what holds whatever devices there are, and the apply tells the rest.",
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 			"name":  str("Name of the requirement, or the test's place in the policy, as in `tests[0].accept[1]`."),
-			"src":   str("Source."),
-			"dst":   str("Destination."),
+			"src":   str("Where the flow starts, as the requirement or the test names it."),
+			"dst":   str("Where it ends, as the requirement or the test names it."),
 			"proto": str("Protocol; null where a test names none."),
 			"want":  str("`accept`, `drop` or, of `sshTests`, `check`."),
 			"verdict": str("`pass`, `fail`, or `undecided` where it depends on what the inventory does not tell. A failure stops the plan; " +

@@ -36,12 +36,13 @@ func (r *deviceAuthorization) Configure(_ context.Context, req resource.Configur
 
 func (r *deviceAuthorization) Schema(_ context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "Whether a device is admitted to the tailnet, where devices need approval. Destroying this resource leaves that as it is.",
+		MarkdownDescription: "Whether a device is admitted to the tailnet, where devices need approval. Destroying this resource leaves that as it is. " +
+			"Needs the scope `devices:core`.",
 		Attributes: map[string]schema.Attribute{
 			"id":        deviceResourceID(),
 			"device_id": deviceIDAttribute(),
 			"authorized": schema.BoolAttribute{
-				Required: true, MarkdownDescription: "Whether the device is admitted.",
+				Required: true, MarkdownDescription: "Whether the device is admitted to the tailnet.",
 			},
 		},
 	}

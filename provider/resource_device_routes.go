@@ -43,7 +43,8 @@ func (r *deviceRoutes) Schema(_ context.Context, _ resource.SchemaRequest, resp 
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "Subnet routes that a device may have. A route carries traffic when the device offers it too " +
 			"(`tailscale set --advertise-routes`), before or after.\n\n" +
-			"Only the routes named here are added and removed; those that the policy's `autoApprovers` or the admin console enable stay.",
+			"Only the routes named here are added and removed; those that the policy's `autoApprovers` or the admin console enable stay. Needs the scope " +
+			"`devices:routes`.",
 		Attributes: map[string]schema.Attribute{
 			"id":        deviceResourceID(),
 			"device_id": deviceIDAttribute(),

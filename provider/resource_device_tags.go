@@ -45,7 +45,7 @@ func (r *deviceTags) Configure(_ context.Context, req resource.ConfigureRequest,
 func (r *deviceTags) Schema(_ context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "The tags of a device, all of them. A device with tags belongs to nobody; it is not given back to its user when " +
-			"this resource is destroyed, which leaves the tags as they are.",
+			"this resource is destroyed, which leaves the tags as they are. Needs the scope `devices:core`.",
 		Attributes: map[string]schema.Attribute{
 			"id":        deviceResourceID(),
 			"device_id": deviceIDAttribute(),
@@ -63,7 +63,7 @@ func (r *deviceTags) Schema(_ context.Context, _ resource.SchemaRequest, resp *r
 // deviceResourceID is the ID of resources that are a part of a device.
 func deviceResourceID() schema.Attribute {
 	return schema.StringAttribute{
-		Computed: true, MarkdownDescription: "The device's ID.",
+		Computed: true, MarkdownDescription: "The device's ID, which is `device_id`.",
 		PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
 	}
 }

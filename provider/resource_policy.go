@@ -90,7 +90,8 @@ func (r *policyResource) Schema(_ context.Context, _ resource.SchemaRequest, res
 			"the `requirements`. Each failure is an error of the plan with its line, and nothing is written. A write carries the ETag " +
 			"that the plan knew, so that a change made by somebody else in between is reported and never overwritten.\n\n" +
 			"The text stays yours: comments are kept, and a difference in formatting alone is no difference.\n\n" +
-			"A `tailscale_acl` of the provider `tailscale/tailscale` becomes this resource by a `moved` block.",
+			"A `tailscale_acl` of the provider `tailscale/tailscale` becomes this resource by a `moved` block.\n\n" +
+			"Needs the scopes `policy_file`, `devices:core:read`, `devices:posture_attributes` and `users:read`.",
 		Attributes: map[string]schema.Attribute{
 			"id": schema.StringAttribute{
 				Computed: true, MarkdownDescription: "The tailnet, as the provider is configured.",
