@@ -15,6 +15,11 @@ import (
 const (
 	maxClusters = 16
 	maxNodes    = 24 // names in one cluster
+
+	// namedClusters is the number of clusters up to which nodes are named in the drawing. Beyond it only those to look at
+	// are, and few: on a ring of many boxes, large ones leave no room for the lines.
+	namedClusters = 8
+	fewNodes      = 3
 )
 
 // graph is the drawing of a mesh: clusters of nodes, and the links between and inside them.
@@ -36,7 +41,8 @@ type cluster struct {
 	Name  string
 	Count int
 	Nodes []clusterNode
-	More  int // nodes that are not named
+	More  int           // nodes that are not named
+	All   []clusterNode // where that is so
 	Local []string
 	mesh  tallyOfPairs // pairs inside, through the mesh
 	lan   int          // pairs inside, not through the mesh
@@ -348,36 +354,31 @@ func (t tallyOfPairs) text(protocol string) string {
 	return strings.Join(parts, ", ")
 }
 
+// Listed reports whether some nodes are not named in the drawing.
+func (g *graph) Listed() bool {
+	return slices.ContainsFunc(g.Clusters, func(c *cluster) bool { return c.More > 0 })
+}
+
 // Text says of all pairs what is admitted.
 func (g *graph) Text() string { return g.Sum.text(g.Protocol) }
 
 func (c *cluster) describe(g *graph, nodes []*node) {
-	slices.SortStableFunc(nodes, func(a, b *node) int {
-		if a.trouble != b.trouble {
-			if a.trouble {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a.name, b.name)
-	})
-	shown := nodes[:min(len(nodes), maxNodes)]
-	c.More = len(nodes) - len(shown)
-	slices.SortFunc(shown, func(a, b *node) int { return strings.Compare(a.name, b.name) })
-	for _, n := range shown {
-		cn := clusterNode{Name: n.name, Title: n.name, Trouble: n.trouble}
-		switch {
-		case n.device < 0:
-			cn.Title += ": not in the inventory"
-		case len(n.bad) > 0:
-			slices.Sort(n.bad)
-			few := n.bad[:min(len(n.bad), 8)]
-			cn.Title += fmt.Sprintf(": %s not admitted both ways with %s", cmp.Or(g.Protocol, "the overlay"), strings.Join(few, ", "))
-			if more := len(n.bad) - len(few); more > 0 {
-				cn.Title += fmt.Sprintf(" and %d more", more)
-			}
-		}
-		c.Nodes = append(c.Nodes, cn)
+	slices.SortFunc(nodes, func(a, b *node) int { return strings.Compare(a.name, b.name) })
+	for _, n := range nodes {
+		c.All = append(c.All, n.describe(g))
+	}
+	trouble := slices.DeleteFunc(slices.Clone(c.All), func(n clusterNode) bool { return !n.Trouble })
+	switch {
+	case len(g.Clusters) > namedClusters:
+		c.Nodes = trouble[:min(len(trouble), fewNodes)]
+	case len(c.All) > maxNodes: // those to look at first
+		others := slices.DeleteFunc(slices.Clone(c.All), func(n clusterNode) bool { return n.Trouble })
+		c.Nodes = slices.Concat(trouble, others)[:maxNodes]
+	default:
+		c.Nodes = c.All
+	}
+	if c.More = len(c.All) - len(c.Nodes); c.More == 0 {
+		c.All = nil
 	}
 	if c.lan > 0 {
 		c.Local = append(c.Local, fmt.Sprintf("%s direct", plural(c.lan, "pair")))
@@ -392,6 +393,22 @@ func (c *cluster) describe(g *graph, nodes []*node) {
 		}
 		c.Local = append(c.Local, text)
 	}
+}
+
+func (n *node) describe(g *graph) clusterNode {
+	out := clusterNode{Name: n.name, Title: n.name, Trouble: n.trouble}
+	switch {
+	case n.device < 0:
+		out.Title += ": not in the inventory"
+	case len(n.bad) > 0:
+		slices.Sort(n.bad)
+		few := n.bad[:min(len(n.bad), 8)]
+		out.Title += fmt.Sprintf(": %s not admitted both ways with %s", cmp.Or(g.Protocol, "the overlay"), strings.Join(few, ", "))
+		if more := len(n.bad) - len(few); more > 0 {
+			out.Title += fmt.Sprintf(" and %d more", more)
+		}
+	}
+	return out
 }
 
 // mark finds the nodes to look at: those that the inventory lacks, and those with at least twice the trouble of most whom

@@ -66,8 +66,10 @@ const (
 	margin     = 8
 	pillHeight = 21
 
-	// maxLabelled is the number of links up to which each has a label; beyond it only those with trouble have.
-	maxLabelled = 45
+	// maxClear is the number of boxes up to which no line may pass behind a box that it does not join, and every line has
+	// a label: the ring grows with their square. Beyond it lines are faint, and only those with trouble have a label,
+	// which then names both ends.
+	maxClear = 10
 
 	// maxRadius bounds the search; boxes on a ring come apart, and lines clear of them, long before.
 	maxRadius = 3000.0
@@ -99,8 +101,8 @@ func shorten(s string, most int) string {
 	return string(runes[:head]) + "…" + string(runes[min(tail, len(runes)):])
 }
 
-// place2D lays a graph out: clusters as boxes on a ring, so that no line between two passes behind a third, and the
-// smallest such ring on which no label meets another or a box.
+// place2D lays a graph out: clusters as boxes on a ring, so that no line between two passes behind a third (up to
+// maxClear), and the smallest such ring on which no label meets another or a box.
 func place2D(g *graph) *layout {
 	boxes := make([]box, len(g.Clusters))
 	for i, c := range g.Clusters {
@@ -118,7 +120,7 @@ func place2D(g *graph) *layout {
 		tries := 0 // a little more room may spare a label from lying on a line that is not its own
 		for r := 20.0; r < maxRadius && tries < 10; r += 12 {
 			on := ring(boxes, r*ratio, r)
-			if !apart(on) || !clear(on, between) {
+			if !apart(on) || len(on) <= maxClear && !clear(on, between) {
 				continue
 			}
 			l, crossed, ok := labelled(on, between)
@@ -166,7 +168,7 @@ func (c *cluster) rows() int {
 }
 
 func (c *cluster) foot() []string {
-	if c.More > 0 {
+	if c.More > 0 && len(c.Nodes) > 0 {
 		return append([]string{"and " + plural(c.More, "more node")}, c.Local...)
 	}
 	return c.Local
@@ -179,7 +181,10 @@ func newBox(c *cluster) box {
 	for _, t := range c.foot() {
 		b.W = max(b.W, float64(cells(t))*sansWidth+2*pad+28)
 	}
-	b.H = headHeight + float64(c.rows())*rowHeight + pad/2
+	b.H = headHeight + pad/2
+	if len(c.Nodes) > 0 {
+		b.H += float64(c.rows()) * rowHeight
+	}
 	if n := len(c.foot()); n > 0 {
 		b.H += float64(n)*footHeight + pad/2
 	}
@@ -287,11 +292,15 @@ func labelled(boxes []box, links []*link) (out *layout, crossed int, ok bool) {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(rank(links[a]), rank(links[b])) })
 	for _, i := range order {
 		l := links[i]
-		if len(links) > maxLabelled && l.State == "good" {
-			continue
+		text := l.Label
+		if len(boxes) > maxClear {
+			if l.State == "good" {
+				continue
+			}
+			text = shorten(l.A, 12) + " – " + shorten(l.B, 12) + ": " + text
 		}
 		best, cost := rect{}, math.Inf(1)
-		w := float64(cells(l.Label))*sansWidth + 16
+		w := float64(cells(text))*sansWidth + 16
 		for step := range 31 {
 			t := 0.5 + float64((step+1)/2)*0.0266*float64(1-2*(step%2))
 			x, y := segments[i].at(t)
@@ -316,13 +325,17 @@ func labelled(boxes []box, links []*link) (out *layout, crossed int, ok bool) {
 		}
 		crossed += int(cost)
 		out.Labels = append(out.Labels, label{
-			X: best.x1, Y: best.y1, W: w, H: pillHeight, TX: (best.x1 + best.x2) / 2, TY: best.y1 + 15, Text: l.Label, Class: l.State, Title: l.Title,
+			X: best.x1, Y: best.y1, W: w, H: pillHeight, TX: (best.x1 + best.x2) / 2, TY: best.y1 + 15, Text: text, Class: l.State, Title: l.Title,
 		})
 	}
 	slices.Reverse(order) // trouble on top
 	for _, i := range order {
 		s := segments[i]
-		out.Lines = append(out.Lines, line{s.x1, s.y1, s.x2, s.y2, links[i].State, links[i].Title})
+		class := links[i].State
+		if len(boxes) > maxClear && class == "good" {
+			class = "good faint"
+		}
+		out.Lines = append(out.Lines, line{s.x1, s.y1, s.x2, s.y2, class, links[i].Title})
 	}
 	return out, crossed, ok
 }
