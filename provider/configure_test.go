@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
-	"github.com/tailmesh/terraform-provider-tailmesh/provider/client"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/client"
 )
 
 func TestSettings(t *testing.T) {

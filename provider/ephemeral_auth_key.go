@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
-	"github.com/tailmesh/terraform-provider-tailmesh/provider/client"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/client"
 )
 
 // authKeyResource makes a key with which devices join, and keeps it out of plans and state.

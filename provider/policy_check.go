@@ -11,8 +11,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/client"
 	policydiag "github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
-	"github.com/tailmesh/terraform-provider-tailmesh/provider/client"
 )
 
 // Ways of validating a policy before it is written.

@@ -9,8 +9,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/client"
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/controlsim"
-	"github.com/tailmesh/terraform-provider-tailmesh/provider/client"
 )
 
 // connected is a session with a simulated tailnet.

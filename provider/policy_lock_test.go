@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 	"github.com/hashicorp/terraform-plugin-testing/terraform"
 
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/client"
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/controlsim"
-	"github.com/tailmesh/terraform-provider-tailmesh/provider/client"
 )
 
 // locked checks the lock of the console's editor.

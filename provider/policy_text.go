@@ -13,7 +13,7 @@ import (
 	"github.com/tailscale/hujson"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
-	"github.com/tailmesh/terraform-provider-tailmesh/provider/client"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/client"
 )
 
 // sameText reports whether two texts differ in white space and trailing commas at most: same values, spelled alike, with

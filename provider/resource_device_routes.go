@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
-	"github.com/tailmesh/terraform-provider-tailmesh/provider/client"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/client"
 )
 
 // deviceRoutes is the resource tailmesh_device_routes. The set of enabled routes has several owners (the policy's

@@ -20,7 +20,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
-	"github.com/tailmesh/terraform-provider-tailmesh/provider/client"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/client"
 )
 
 // Ways of taking over a policy file that is there already.

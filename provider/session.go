@@ -16,7 +16,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
-	"github.com/tailmesh/terraform-provider-tailmesh/provider/client"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/client"
 )
 
 // session is what Configure hands to resources and data sources.

@@ -19,8 +19,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/client"
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/controlsim"
-	"github.com/tailmesh/terraform-provider-tailmesh/provider/client"
 )
 
 // inProcess carries requests to a handler without a network, so that tests of waiting can run in a synctest bubble.
