@@ -142,7 +142,7 @@ func TestLayout(t *testing.T) {
 				if diff := cmp.Diff(l, place2D(g)); diff != "" {
 					t.Errorf("another time it is laid out otherwise:\n%s", diff)
 				}
-				if l.W > 3500 || l.H > 3500 {
+				if l.W > 5000 || l.H > 5000 {
 					t.Errorf("%d x %d", l.W, l.H)
 				}
 			})
