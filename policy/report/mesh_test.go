@@ -1,0 +1,122 @@
+package report
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseMesh(t *testing.T) {
+	object := `{"mesh": "m", "node": {"name": "a", "addresses": ["100.64.0.1"], "location": "ams"}, "peers": [{"name": "b", "location": "fra"}], "overlay": {"protocol": "GRE"}}`
+	text := `"{\"mesh\": \"m\", \"node\": {\"name\": \"a\", \"addresses\": [\"100.64.0.1\"], \"location\": \"ams\"}, \"peers\": [{\"name\": \"b\", \"location\": \"fra\"}], \"overlay\": {\"protocol\": \"GRE\"}}"`
+	for name, src := range map[string]string{
+		"an object":        `{"a": ` + object + `}`,
+		"its text":         `{"a": ` + text + `}`,
+		"of a data source": `{"requirements": [], "node_configs": {"a": ` + text + `}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, err := ParseMesh([]byte(src))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Name != "m" || len(m.Nodes) != 2 {
+				t.Fatalf("got %+v", m)
+			}
+			a, b := m.Nodes[0], m.Nodes[1]
+			if a.Name != "a" || a.Location != "ams" || a.Protocol != "gre" || len(a.Addresses) != 1 || cmp.Diff([]string{"b"}, a.Peers) != "" {
+				t.Errorf("a is %+v", a)
+			}
+			if b.Name != "b" || b.Location != "fra" || b.Protocol != "" {
+				t.Errorf("b is %+v", b)
+			}
+		})
+	}
+}
+
+func TestParseMeshErrors(t *testing.T) {
+	for src, want := range map[string]string{
+		``:                             "unexpected EOF",
+		`[]`:                           "cannot unmarshal array",
+		`{} {}`:                        "more than one JSON value",
+		`{}`:                           "no documents",
+		`null`:                         "no documents",
+		`{"node_configs": {}}`:         "no documents",
+		`{"node_configs": 1}`:          "node_configs:",
+		`{"a": null}`:                  `document of "a": no "node"`,
+		`{"a": "no json"}`:             `document of "a": invalid character`,
+		`{"a": {"node": {"name": 1}}}`: `document of "a": node.name: number does not belong there`,
+		`{"a": {"peers": []}}`:         `no "node" with a "name"`,
+		`{"a": {"node": {"name": "x"}}, "b": {"node": {"name": "x"}}}`:  `document of "b": "x" has another document already`,
+		`{"a": {"node": {"name": "x"}, "peers": [{"location": "y"}]}}`:  "peers[0]: no name",
+		`{"a": {"node": {"name": "x", "addresses": ["100.64.0.300"]}}}`: `document of "a"`,
+	} {
+		_, err := ParseMesh([]byte(src))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", src, err, want)
+		}
+	}
+}
+
+// TestGraph judges the pairs of a mesh.
+func TestGraph(t *testing.T) {
+	for name, tc := range map[string]struct {
+		grants string
+		broken []int
+		want   tallyOfPairs
+		marked []string
+	}{
+		"all":              {`{"src": ["tag:node"], "dst": ["tag:node"], "ip": ["ip-in-ip:*"]}`, nil, tallyOfPairs{Both: 27}, nil},
+		"every port":       {`{"src": ["tag:node"], "dst": ["tag:node"], "ip": ["*"]}`, nil, tallyOfPairs{Refused: 27}, nil},
+		"one way":          {`{"src": ["tag:ci"], "dst": ["tag:node"], "ip": ["ip-in-ip:*"]}, {"src": ["tag:node"], "dst": ["tag:node"], "ip": ["ip-in-ip:*"]}`, []int{8}, tallyOfPairs{Both: 21, OneWay: 6}, []string{"c-k8s-09"}},
+		"one node":         {`{"src": ["tag:node"], "dst": ["tag:node"], "ip": ["ip-in-ip:*"]}`, []int{8}, tallyOfPairs{Both: 21, Refused: 6}, []string{"c-k8s-09"}},
+		"two of them":      {`{"src": ["tag:node"], "dst": ["tag:node"], "ip": ["ip-in-ip:*"]}`, []int{0, 8}, tallyOfPairs{Both: 16, Refused: 11}, []string{"a-k8s-01", "c-k8s-09"}},
+		"posture not told": {`{"src": ["tag:node"], "dst": ["tag:node"], "ip": ["ip-in-ip:*"], "srcPosture": ["posture:x"]}`, nil, tallyOfPairs{Open: 27}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(9, []string{"a", "b", "c"}, tc.broken...)
+			f.policy = `{"tagOwners": {"tag:node": [], "tag:ci": [], "tag:db": [], "tag:web": [], "tag:monitor": [], "tag:router": []},
+				"postures": {"posture:x": ["custom:tier == 'one'"]}, "grants": [` + tc.grants + `]}`
+			in := f.input(t)
+			g := newGraph(newFlows(in.Report.Compiled.Access(), in.Report.Policy), &in, ruleLines{})
+			if diff := cmp.Diff(tc.want, g.Sum); diff != "" {
+				t.Errorf("pairs (-want +got):\n%s", diff)
+			}
+			var marked []string
+			for _, c := range g.Clusters {
+				if c.lan != 3 || c.mesh.Total() != 0 {
+					t.Errorf("%s: %d pairs direct, %d over mesh", c.Name, c.lan, c.mesh.Total())
+				}
+				for _, n := range c.Nodes {
+					if n.Trouble {
+						marked = append(marked, n.Name)
+					}
+				}
+			}
+			if diff := cmp.Diff(tc.marked, marked); diff != "" {
+				t.Errorf("nodes to look at (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestGraphByTag(t *testing.T) {
+	f := newFixture(6, []string{"a", "b"}, 5)
+	f.documents = nil
+	in := f.input(t)
+	g := newGraph(newFlows(in.Report.Compiled.Access(), in.Report.Policy), &in, ruleLines{})
+	if diff := cmp.Diff(tallyOfPairs{Both: 10}, g.Sum); diff != "" || len(g.Clusters) != 1 || g.Clusters[0].Name != "tag:node" {
+		t.Errorf("%d clusters, pairs (-want +got):\n%s", len(g.Clusters), diff)
+	}
+	f.policy = `{"tagOwners": {"tag:node": [], "tag:ci": [], "tag:db": [], "tag:web": [], "tag:monitor": [], "tag:router": []}, "grants": []}`
+	in = f.input(t)
+	g = newGraph(newFlows(in.Report.Compiled.Access(), in.Report.Policy), &in, ruleLines{})
+	if g.Sum.Refused != 10 {
+		t.Errorf("a requirement that is not met shows as %+v", g.Sum)
+	}
+	f.requirements = nil
+	in = f.input(t)
+	if g = newGraph(newFlows(in.Report.Compiled.Access(), in.Report.Policy), &in, ruleLines{}); g.Empty == "" {
+		t.Errorf("nothing to draw, and yet %+v", g)
+	}
+}
