@@ -7,6 +7,9 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
 	"github.com/hashicorp/terraform-plugin-testing/statecheck"
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/textdiff"
 )
 
 func TestPolicyDocument(t *testing.T) {
@@ -63,11 +66,11 @@ data "tailmesh_policy_document" "this" {
 				Config: document,
 				ConfigStateChecks: []statecheck.StateCheck{
 					statecheck.ExpectKnownValue("data.tailmesh_policy_document.this", tfjsonpath.New("content"), knownvalue.StringFunc(func(got string) error {
-						if !sameText(got, want) {
+						if !textdiff.Same(got, want) {
 							t.Errorf("got\n%s\nwant\n%s", got, want)
 						}
-						if got != formatted(got) {
-							t.Errorf("not formatted:\n%s", got)
+						if text, err := policy.Format([]byte(got)); err != nil || got != string(text) {
+							t.Errorf("not formatted (%v):\n%s", err, got)
 						}
 						return nil
 					})),

@@ -21,6 +21,7 @@ import (
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/client"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/textdiff"
 )
 
 // Ways of taking over a policy file that is there already.
@@ -194,7 +195,7 @@ func (keepFormatting) PlanModifyString(_ context.Context, req planmodifier.Strin
 	if req.StateValue.IsNull() || req.PlanValue.IsNull() || req.PlanValue.IsUnknown() {
 		return
 	}
-	if sameText(req.StateValue.ValueString(), req.PlanValue.ValueString()) {
+	if textdiff.Same(req.StateValue.ValueString(), req.PlanValue.ValueString()) {
 		resp.PlanValue = req.StateValue
 	}
 }
@@ -272,7 +273,7 @@ func (r *policyResource) Create(ctx context.Context, req resource.CreateRequest,
 	ours, match := plan.Content.ValueString(), client.MatchDefault
 	if adopt := plan.Adopt.ValueString(); adopt != adoptIfDefault {
 		switch {
-		case sameText(live.HuJSON, ours):
+		case textdiff.Same(live.HuJSON, ours):
 			if _, err := plan.lockConsole(ctx, api, policyModel{}); err != nil {
 				resp.Diagnostics.Append(apiError(err, "Nothing was changed."))
 				return
@@ -321,7 +322,7 @@ func (m *policyModel) stored(p client.Policy) {
 func setPolicy(ctx context.Context, api *client.Client, ours, match string) (client.Policy, error) {
 	saved, err := api.SetPolicy(ctx, ours, match)
 	if client.IsPreconditionFailed(err) {
-		if live, readErr := api.GetPolicy(ctx); readErr == nil && sameText(live.HuJSON, ours) {
+		if live, readErr := api.GetPolicy(ctx); readErr == nil && textdiff.Same(live.HuJSON, ours) {
 			return live, nil
 		}
 	}
@@ -334,7 +335,7 @@ func foreignFile(ctx context.Context, api *client.Client, ours, adopt string) st
 	fmt.Fprintf(&b, "Somebody has written it, and adopt = %q does not replace such a file. Nothing was written.\n\n", adopt)
 	b.WriteString("Import the file to manage it from here on (any ID will do), or set adopt to \"if_equal\" or \"always\".\n")
 	if live, err := api.GetPolicy(ctx); err == nil {
-		b.WriteString("\nFrom the file in force to yours:\n\n" + textDiff("in force", live.HuJSON, "yours", ours))
+		b.WriteString("\nFrom the file in force to yours:\n\n" + textdiff.Lines("in force", live.HuJSON, "yours", ours))
 	}
 	return b.String()
 }
@@ -359,7 +360,7 @@ func (r *policyResource) Read(ctx context.Context, req resource.ReadRequest, res
 		resp.Diagnostics.Append(apiError(err, ""))
 		return
 	}
-	if state.Content.IsNull() || !sameText(state.Content.ValueString(), live.HuJSON) {
+	if state.Content.IsNull() || !textdiff.Same(state.Content.ValueString(), live.HuJSON) {
 		state.Content = types.StringValue(live.HuJSON)
 	}
 	state.ID = types.StringValue(api.Tailnet())
@@ -458,7 +459,7 @@ func (r *policyResource) Delete(ctx context.Context, req resource.DeleteRequest,
 		if err == nil && live.ETag != state.ETag.ValueString() {
 			resp.Diagnostics.AddError("the policy file was changed by somebody else since the plan",
 				"It was not reset. From the file that the plan saw to the one in force:\n\n"+
-					textDiff("planned", state.Content.ValueString(), "in force", live.HuJSON))
+					textdiff.Lines("planned", state.Content.ValueString(), "in force", live.HuJSON))
 			return
 		}
 		if err == nil {

@@ -1,6 +1,6 @@
-// Package client talks to the Tailscale control-plane API, for the provider and for tailmesh-policy. It wraps the official client
-// (tailscale.com/client/tailscale/v2) where that keeps everything, and calls an endpoint itself where the official
-// client loses what these need: the ETag and text that a policy write answers, warnings of a validation, the
+// Package client talks to the Tailscale control-plane API, for the provider and for tailmesh-policy. It wraps the
+// official client (tailscale.com/client/tailscale/v2) where that keeps everything, and calls an endpoint itself where the
+// official client loses what these need: the ETag and text that a policy write answers, warnings of a validation, the
 // status of an answer that is not JSON, and the Retry-After of a refusal. It knows nothing of Terraform.
 //
 // Every error that comes from a call is an *Error: data first, with predicates for what callers branch on.
