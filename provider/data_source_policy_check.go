@@ -3,8 +3,12 @@ package provider
 import (
 	"context"
 
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
@@ -22,6 +26,7 @@ type policyCheckModel struct {
 	Content      types.String             `tfsdk:"content"`
 	Inventory    types.String             `tfsdk:"inventory"`
 	Requirements types.List               `tfsdk:"requirements"`
+	FindingsAs   types.String             `tfsdk:"findings_as"`
 	Accepted     types.Bool               `tfsdk:"accepted"`
 	Message      types.String             `tfsdk:"message"`
 	OK           types.Bool               `tfsdk:"ok"`
@@ -29,6 +34,13 @@ type policyCheckModel struct {
 	TestResults  []testResultModel        `tfsdk:"test_results"`
 	Results      []requirementResultModel `tfsdk:"requirement_results"`
 }
+
+// What becomes of findings.
+const (
+	findingsAsValues   = "values"
+	findingsAsWarnings = "warnings"
+	findingsAsErrors   = "errors"
+)
 
 type findingModel struct {
 	Severity string  `tfsdk:"severity"`
@@ -74,7 +86,7 @@ func (d *policyCheckDataSource) Schema(_ context.Context, _ datasource.SchemaReq
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "Judges a policy file offline, as `tailmesh_policy` does at plan time, and returns what it finds in place of failing. " +
 			"It is for policies that this configuration does not own, such as that of `tailscale_acl` of the provider `tailscale/tailscale`: for " +
-			"`check` blocks, preconditions and pull requests.",
+			"`check` blocks, preconditions and pull requests. With `findings_as` it fails the plan, or warns, by itself.",
 		Attributes: map[string]schema.Attribute{
 			"content": schema.StringAttribute{
 				Optional: true, MarkdownDescription: "The policy file, as HuJSON or JSON. By default the one that is in force, read from the API.",
@@ -96,6 +108,12 @@ func (d *policyCheckDataSource) Schema(_ context.Context, _ datasource.SchemaReq
 					},
 					"why": schema.StringAttribute{Optional: true, MarkdownDescription: "The reason, shown where the requirement is not met."},
 				}},
+			},
+			"findings_as": schema.StringAttribute{
+				Optional: true, Validators: []validator.String{stringvalidator.OneOf(findingsAsValues, findingsAsWarnings, findingsAsErrors)},
+				MarkdownDescription: "What becomes of findings besides the attribute: nothing with `values`; with `errors` each one is a diagnostic of " +
+					"the plan or apply as `tailmesh_policy` gives it, so that an error of the policy fails the plan; with `warnings` none fails it. " +
+					"Default `values`.",
 			},
 			"ok":       schema.BoolAttribute{Computed: true, MarkdownDescription: "Whether the policy would be accepted and no finding is an error."},
 			"accepted": schema.BoolAttribute{Computed: true, MarkdownDescription: "Whether the control plane would accept the policy."},
@@ -165,6 +183,27 @@ func (d *policyCheckDataSource) Read(ctx context.Context, req datasource.ReadReq
 		})
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+	if as := m.FindingsAs.ValueString(); as == findingsAsWarnings || as == findingsAsErrors {
+		resp.Diagnostics.Append(reported(report, src, as)...)
+	}
+}
+
+// reported are the findings as diagnostics, with the control plane's own words where it would refuse the policy for what no
+// finding says.
+func reported(report *policy.Report, src []byte, as string) (diags diag.Diagnostics) {
+	at := path.Root("content")
+	diags = findings(at, report.Diagnostics, src)
+	if !report.Accepted && !diags.HasError() {
+		diags.AddAttributeError(at, report.Message, "The control plane would refuse this policy with this message.")
+	}
+	if as == findingsAsErrors {
+		return diags
+	}
+	var warnings diag.Diagnostics
+	for _, d := range diags {
+		warnings.AddAttributeWarning(at, d.Summary(), d.Detail())
+	}
+	return warnings
 }
 
 func findingModels(list policydiag.List, src []byte) []findingModel {

@@ -190,6 +190,20 @@ func TestPolicyCheckDataSource(t *testing.T) {
 				},
 			},
 			{
+				Config:      tailnet.config("data \"tailmesh_policy_check\" \"this\" {\n  findings_as = \"errors\"\n" + meshRequirement + "}\n"),
+				ExpectError: says(`Error: requirement "mesh futhark" needs ip-in-ip from tag:node to tag:node; no rule allows it`, "line 5, column 53", "12 of 12 pairs"),
+			},
+			{
+				Config:      tailnet.config("data \"tailmesh_policy_check\" \"this\" {\n  findings_as = \"errors\"\n  content = \"{\"\n}\n"),
+				ExpectError: says("Error:", `on`, `content = "{"`),
+			},
+			{
+				Config: tailnet.config("data \"tailmesh_policy_check\" \"this\" {\n  findings_as = \"warnings\"\n" + meshRequirement + "}\n"),
+				ConfigStateChecks: []statecheck.StateCheck{
+					statecheck.ExpectKnownValue("data.tailmesh_policy_check.this", tfjsonpath.New("ok"), knownvalue.Bool(false)),
+				},
+			},
+			{
 				Config: tailnet.config("data \"tailmesh_policy_check\" \"this\" {\n  content = \"{\"\n}\n"),
 				ConfigStateChecks: []statecheck.StateCheck{
 					statecheck.ExpectKnownValue("data.tailmesh_policy_check.this", tfjsonpath.New("accepted"), knownvalue.Bool(false)),

@@ -3,8 +3,10 @@ package provider
 import (
 	"context"
 	"log"
+	"os"
 
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	providerschema "github.com/hashicorp/terraform-plugin-framework/provider/schema"
@@ -13,13 +15,16 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/client"
 )
 
 // The official provider, tailscale/tailscale, cannot be had from the Go module proxy. What stands in for it here has its
-// names and the attributes of its tailscale_acl
-// (https://registry.terraform.io/providers/tailscale/tailscale/latest/docs/resources/acl), and talks to no API: enough for
-// a policy in the state to be read, moved and checked by this provider, and for nothing to be proved of the other.
+// names, its settings and the attributes of its tailscale_acl
+// (https://registry.terraform.io/providers/tailscale/tailscale/latest/docs/resources/acl), and writes the policy that it is
+// given: enough for a policy to be checked and taken over by this provider, and for nothing to be proved of the other.
 
 // standInVariable makes the test program be that provider.
 const standInVariable = "TAILMESH_TEST_STAND_IN"
@@ -80,12 +85,27 @@ func (standInACL) Schema(_ context.Context, _ resource.SchemaRequest, resp *reso
 func (standInACL) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
 	resp.State.Raw = req.Plan.Raw
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), "acl")...)
+	resp.Diagnostics.Append(writeACL(ctx, req.Plan)...)
 }
 
 func (standInACL) Read(context.Context, resource.ReadRequest, *resource.ReadResponse) {}
 
-func (standInACL) Update(_ context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
+func (standInACL) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
 	resp.State.Raw = req.Plan.Raw
+	resp.Diagnostics.Append(writeACL(ctx, req.Plan)...)
+}
+
+func writeACL(ctx context.Context, plan tfsdk.Plan) (diags diag.Diagnostics) {
+	var text string
+	diags.Append(plan.GetAttribute(ctx, path.Root("acl"), &text)...)
+	api, err := client.New(client.Config{APIKey: client.Secret(os.Getenv("TAILSCALE_API_KEY")), BaseURL: os.Getenv("TAILSCALE_BASE_URL")})
+	if err == nil {
+		_, err = api.SetPolicy(ctx, text, "")
+	}
+	if err != nil {
+		diags.AddError("cannot write the policy", err.Error())
+	}
+	return diags
 }
 
 func (standInACL) Delete(context.Context, resource.DeleteRequest, *resource.DeleteResponse) {}
