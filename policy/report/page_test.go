@@ -97,11 +97,8 @@ func TestPagesAreHarmless(t *testing.T) {
 			if strings.Contains(pageCSS, "url(") || strings.Contains(pageCSS, "@import") {
 				t.Error("the style sheet loads something")
 			}
-			if strings.ContainsRune(html, '\u202e') && name == "hostile" {
-				body := html[strings.Index(html, `id="source"`):]
-				if strings.ContainsRune(body, '\u202e') {
-					t.Error("the policy's text can turn the direction of writing")
-				}
+			if strings.ContainsRune(html, '\u202e') {
+				t.Error("a text can turn the direction of writing")
 			}
 			if !strings.Contains(html, `content="default-src 'none'; style-src 'unsafe-inline'; img-src data:"`) {
 				t.Error("no content security policy")
@@ -133,7 +130,7 @@ func TestPagesHoldTogether(t *testing.T) {
 				seen[m[1]] = true
 			}
 			for _, m := range refs.FindAllStringSubmatch(html, -1) {
-				for _, id := range strings.Fields(m[1]) {
+				for _, id := range strings.FieldsSeq(m[1]) {
 					if !seen[id] {
 						t.Errorf("%s leads nowhere", m[0])
 					}

@@ -15,6 +15,7 @@
 package report
 
 import (
+	"bytes"
 	"cmp"
 	_ "embed"
 	"fmt"
@@ -56,10 +57,25 @@ func Write(w io.Writer, in Input) error {
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	if err := t.Execute(w, newPage(&in)); err != nil {
+	var b bytes.Buffer
+	if err := t.Execute(&b, newPage(&in)); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	if _, err := w.Write(bytes.Map(plain, b.Bytes())); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
 	return nil
+}
+
+// plain shows what would change how the text around it reads, such as marks that turn the direction of writing.
+func plain(r rune) rune {
+	if r == '\n' {
+		return r
+	}
+	for _, p := range diag.Printable(string(r)) {
+		return p
+	}
+	return r
 }
 
 // page is what the template shows.

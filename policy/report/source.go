@@ -42,7 +42,7 @@ func highlight(src []byte, found diag.List) []sourceLine {
 				flush()
 			}
 			if len(piece) > 0 {
-				parts = append(parts, sourcePart{class, printable(piece)})
+				parts = append(parts, sourcePart{class, string(bytes.TrimSuffix(piece, []byte("\r")))})
 			}
 		}
 	}
@@ -90,6 +90,3 @@ func token(src []byte) (n int, class string) {
 	}
 	return n, ""
 }
-
-// printable shows what would change how the text around it reads; html/template does the rest.
-func printable(b []byte) string { return diag.Printable(string(bytes.TrimSuffix(b, []byte("\r")))) }
