@@ -130,7 +130,7 @@ func TestPagesHoldTogether(t *testing.T) {
 				seen[m[1]] = true
 			}
 			for _, m := range refs.FindAllStringSubmatch(html, -1) {
-				for _, id := range strings.FieldsSeq(m[1]) {
+				for id := range strings.FieldsSeq(m[1]) {
 					if !seen[id] {
 						t.Errorf("%s leads nowhere", m[0])
 					}
