@@ -213,6 +213,7 @@ func (b *builder) family(f Family) {
 	}
 	bit, hosts := uint32(b.doc.Routing.Mark), b.hosts[f]
 	b.rules(f, bit, hosts)
+	b.answers(f, pods, bit)
 
 	suffix := fmt.Sprint(int(f))
 	podSet, peerSet, localSet := "pods"+suffix, "peers"+suffix, "local"+suffix

@@ -72,7 +72,7 @@ func (r Rule) text(all, protocol string) string {
 	case ^uint32(0):
 		add("fwmark %#x", r.Mark)
 	default:
-		add("fwmark %#x/%#x", r.Mark, r.Mask)
+		add("fwmark %s/%#x", strings.Replace(fmt.Sprintf("%#x", r.Mark), "0x0", "0", 1), r.Mask)
 	}
 	if r.Iif != "" {
 		add("iif %s", r.Iif)

@@ -55,15 +55,18 @@ func deleteRule(r desired.Rule) error {
 	return nil
 }
 
-// changeRule sends a rule with the selectors that the agent's have: a destination and a mark.
+// changeRule sends a rule with the selectors that the agent's have: networks and a mark.
 func changeRule(message, flags int, r desired.Rule) error {
 	req := nl.NewNetlinkRequest(message, flags|unix.NLM_F_ACK)
 	header := nl.NewRtMsg()
 	*header = nl.RtMsg{}
 	header.Family = familyNumber(r.Family)
 	header.Type = nl.FR_ACT_TO_TBL
-	header.Dst_len = uint8(max(r.Dst.Bits(), 0))
+	header.Src_len, header.Dst_len = uint8(max(r.Src.Bits(), 0)), uint8(max(r.Dst.Bits(), 0))
 	req.AddData(header)
+	if r.Src.IsValid() {
+		req.AddData(nl.NewRtAttr(nl.FRA_SRC, r.Src.Addr().AsSlice()))
+	}
 	if r.Dst.IsValid() {
 		req.AddData(nl.NewRtAttr(nl.FRA_DST, r.Dst.Addr().AsSlice()))
 	}
