@@ -41,6 +41,7 @@ type Loop struct {
 	verdicts map[string]string // of the peers, as last logged
 	lastBad  string            // the document's error, as last logged
 	notKept  bool              // the document could not be put away, and that was logged
+	failing  bool              // the last pass failed
 	repairs  []time.Time       // of the last minute
 	kept     string            // the document that was last put away
 	reached  *desired.State    // what the last pass brought the node to
@@ -155,10 +156,17 @@ func (l *Loop) pass(ctx context.Context, cause string) (p Pass) {
 	}
 	if p.Err != nil {
 		if ctx.Err() == nil {
-			l.Log.Error("could not bring the node to its document", "error", p.Err, "cause", cause)
+			// One failure is often no more than that somebody else was at work on the same things.
+			level := slog.LevelWarn
+			if l.failing {
+				level = slog.LevelError
+			}
+			l.failing = true
+			l.Log.Log(ctx, level, "could not bring the node to its document: trying again", "error", p.Err, "cause", cause)
 		}
 		return p
 	}
+	l.failing = false
 	l.logReport(p, len(p.Report.Changes) > 0 && l.reached != nil && l.reached.Same(plan.State))
 	l.reached = &plan.State
 	return p
@@ -231,8 +239,11 @@ func (l *Loop) logReport(p Pass, repair bool) {
 	if repair {
 		l.repairs = slices.DeleteFunc(append(l.repairs, p.Begin), func(t time.Time) bool { return p.Begin.Sub(t) > time.Minute })
 		if len(l.repairs) == repairLimit {
-			l.Log.Warn("somebody keeps undoing the agent's changes: is it systemd-networkd without ManageForeignRoutingPolicyRules=no?",
-				"repairs", len(l.repairs), "within", time.Minute)
+			suspect := "a firewall that is written anew again and again"
+			if strings.HasPrefix(p.Report.Changes[0], "ip ") { // rules come first
+				suspect = "systemd-networkd without ManageForeignRoutingPolicyRules=no"
+			}
+			l.Log.Warn("somebody keeps undoing the agent's changes: is it "+suspect+"?", "repairs", len(l.repairs), "within", time.Minute)
 		}
 	}
 	now := map[string]string{}

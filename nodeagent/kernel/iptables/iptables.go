@@ -126,11 +126,14 @@ func (f *Firewall) table(seen *scanner, b desired.Backend, facts *desired.Facts)
 // or because it is gone, are foreign all the same.
 func (f *Firewall) list(b desired.Backend, c desired.Chain, count int) ([]desired.FirewallRule, error) {
 	rules := make([]desired.FirewallRule, 0, count)
-	ipt, err := f.tool(b, c.Family)
 	var lines []string
-	if err == nil {
-		lines, err = ipt.List(c.Type, c.Name)
-	}
+	err := again(func() error {
+		ipt, err := f.tool(b, c.Family)
+		if err == nil {
+			lines, err = ipt.List(c.Type, c.Name)
+		}
+		return err
+	})
 	if err != nil {
 		if known, ok := errors.AsType[*iptables.Error](err); ok && !strings.Contains(known.Error(), "incompatible") {
 			return nil, problem(err, "-S "+c.Name)
@@ -201,11 +204,22 @@ func (f *Firewall) tool(b desired.Backend, family desired.Family) (*iptables.IPT
 // Apply makes the changes, one after the other.
 func (f *Firewall) Apply(changes []desired.FirewallChange) error {
 	for _, c := range changes {
-		if err := f.apply(c); err != nil {
+		if err := again(func() error { return f.apply(c) }); err != nil {
 			return problem(err, c.String())
 		}
 	}
 	return nil
+}
+
+// again tries up to three times: a program may fail because another is at work on the same table for a moment. The lock
+// has been waited for already.
+func again(step func() error) error {
+	for range 2 {
+		if err := step(); err == nil || isLocked(err) {
+			return err
+		}
+	}
+	return step()
 }
 
 func (f *Firewall) apply(c desired.FirewallChange) error {
@@ -243,7 +257,7 @@ func problem(err error, command string) error {
 	}
 	// Text is all that the library has; iptables itself is not translated.
 	text := known.Error()
-	if strings.Contains(text, "holding the xtables lock") {
+	if isLocked(err) {
 		return &LockedError{Command: command}
 	}
 	_, said, found := strings.Cut(text, fmt.Sprintf("exit status %d: ", known.ExitStatus()))
@@ -252,6 +266,8 @@ func problem(err error, command string) error {
 	}
 	return fmt.Errorf("%s: %s", command, strings.Join(slices.DeleteFunc(strings.Split(said, "\n"), noise), "; "))
 }
+
+func isLocked(err error) bool { return strings.Contains(err.Error(), "holding the xtables lock") }
 
 func noise(line string) bool {
 	return strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "Try `")
