@@ -9,31 +9,42 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/nstest"
 )
 
-// Whatever happens to a node while the agent runs, it ends exactly as its document asks, the log says what was repaired,
-// and nothing else is touched: everything foreign is afterwards as on a twin to which the same happened without an agent.
-func TestFaults(t *testing.T) {
-	onBoth := func(f func(*nstest.Node)) func(*nstest.Node, bool) { return func(n *nstest.Node, _ bool) { f(n) } }
-	run := func(lines string) func(*nstest.Node, bool) { return onBoth(func(n *nstest.Node) { n.Run(lines) }) }
-	ownOnly := func(lines string) func(*nstest.Node, bool) {
-		return func(n *nstest.Node, agent bool) {
-			if agent {
-				n.Run(lines)
-			}
+// fault is something that happens to a node: to the agent's own things, and then only where there is an agent, or to
+// what others see as well.
+type fault struct {
+	name     string
+	happens  func(n *nstest.Node, agent bool)
+	repaired string // what the log says; "" if there is nothing to repair
+}
+
+// toAll is a fault that hits everybody's things, toOwn one that hits the agent's own.
+func toAll(name string, happens func(*nstest.Node), repaired string) fault {
+	return fault{name, func(n *nstest.Node, _ bool) { happens(n) }, repaired}
+}
+
+func toOwn(name, commands, repaired string) fault {
+	return fault{name, func(n *nstest.Node, agent bool) {
+		if agent {
+			n.Run(commands)
 		}
-	}
-	faults := []struct {
-		name     string
-		happens  func(n *nstest.Node, agent bool)
-		repaired string // what the log says; "" if there is nothing to repair
-	}{
-		{
-			"rules deleted by hand", ownOnly("ip rule del pref 0 fwmark 0x2000/0x2000\nip -6 rule del pref 0 fwmark 0x2000/0x2000"),
-			`command="ip -6 rule add pref 0 fwmark 0x2000/0x2000 lookup 52 protocol 116"`,
-		},
-		{"all rules flushed", onBoth(func(n *nstest.Node) {
+	}, repaired}
+}
+
+// faults are those that no firewall is spared, and those of this one.
+func (b backend) faults() []fault {
+	flushed := func(n *nstest.Node) { n.FlushTables("nat") }
+	reload := (*nstest.Node).ReloadFirewall
+	ruleset := func(n *nstest.Node) { n.Run("nft flush ruleset") }
+	anew := func(n *nstest.Node) { ruleset(n); reload(n) }
+	sets := func(n *nstest.Node) { n.Run("ipset destroy") }
+	list := []fault{
+		toOwn("rules deleted by hand", "ip rule del pref 0 fwmark 0x2000/0x2000\nip -6 rule del pref 0 fwmark 0x2000/0x2000",
+			`command="ip -6 rule add pref 0 fwmark 0x2000/0x2000 lookup 52 protocol 116"`),
+		toAll("all rules flushed", func(n *nstest.Node) {
 			n.Run(`ip rule flush
 				ip rule add pref 32766 lookup main
 				ip rule add pref 40 fwmark 0x2000/0x2000 lookup 99
@@ -42,99 +53,139 @@ func TestFaults(t *testing.T) {
 				ip rule add pref 5250 fwmark 0x80000/0xff0000 unreachable
 				ip rule add pref 5270 lookup 52
 				ip rule add from 10.244.1.0/24 lookup 77`)
-		}), ""}, // the tool spares priority 0
-		{"own table flushed", ownOnly("nft flush table inet tailmesh"), `command="nft add rule inet tailmesh prerouting`},
-		{"own chain flushed", ownOnly("nft flush chain inet tailmesh postrouting"), `command="nft add rule inet tailmesh postrouting`},
-		{"own table deleted", ownOnly("nft delete table inet tailmesh"), `command="nft add table inet tailmesh"`},
-		{"nat flushed in both backends", onBoth(func(n *nstest.Node) { n.FlushTables("nat") }), ""},
-		{"the firewall reloads", onBoth((*nstest.Node).ReloadFirewall), ""},
-		{"the ruleset flushed", run("nft flush ruleset"), `command="nft add table inet tailmesh"`},
-		{"the firewall reloads with a flush in front", onBoth(func(n *nstest.Node) {
-			n.Run("nft flush ruleset")
-			n.ReloadFirewall()
-		}), `command="nft add table inet tailmesh"`},
-		{"a set emptied", ownOnly("nft flush set inet tailmesh peers4"), `command="nft add element inet tailmesh peers4 '{ 100.64.0.12 }'"`},
-		{"sets destroyed", ownOnly(`nft flush table inet tailmesh
-			nft delete set inet tailmesh peers4
-			nft delete set inet tailmesh pods6`), `command="nft add set inet tailmesh peers4`},
-		{"ipsets destroyed", run("ipset destroy"), ""},
-		{"tailscaled restarts, with another device", onBoth(func(n *nstest.Node) {
-			n.StopTailscale()
-			n.StartTailscale()
-		}), ""},
-		{"tailscale's table emptied and filled", run(`ip route flush table 52
-			ip -6 route flush table 52
-			ip route add 100.64.0.12 dev tailscale0 table 52
-			ip -6 route add fd7a:115c:a1e0::/48 dev tailscale0 table 52`), ""},
-		{"the router restarts", onBoth(func(n *nstest.Node) {
-			n.StopRouter()
-			n.StartRouter()
-		}), ""},
+		}, ""), // the tool spares priority 0
+		toAll("tailscaled restarts, with another device", func(n *nstest.Node) { n.StopTailscale(); n.StartTailscale() }, ""),
+		toAll("tailscale's table emptied and filled", func(n *nstest.Node) {
+			n.Run(`ip route flush table 52
+				ip -6 route flush table 52
+				ip route add 100.64.0.12 dev tailscale0 table 52
+				ip -6 route add fd7a:115c:a1e0::/48 dev tailscale0 table 52`)
+		}, ""),
+		toAll("the router restarts", func(n *nstest.Node) { n.StopRouter(); n.StartRouter() }, ""),
 	}
-	twin := nstest.NewNode(t)
-	twin.Crowd()
-	_, before := parts(twin.Dump())
-	node := nstest.NewNode(t)
-	node.Crowd()
-	closeTunnel(node)
-	if _, foreign := parts(node.Dump()); foreign != before {
-		t.Fatalf("the twin is none (-twin +node):\n%s", cmp.Diff(before, foreign))
+	if b.name == desired.NFTables {
+		return append(list,
+			toOwn("own table flushed", "nft flush table inet tailmesh", `command="nft add rule inet tailmesh prerouting`),
+			toOwn("own chain flushed", "nft flush chain inet tailmesh postrouting", `command="nft add rule inet tailmesh postrouting`),
+			toOwn("own table deleted", "nft delete table inet tailmesh", `command="nft add table inet tailmesh"`),
+			toAll("nat flushed in both backends", flushed, ""),
+			toAll("the firewall reloads", reload, ""),
+			toAll("the ruleset flushed", ruleset, `command="nft add table inet tailmesh"`),
+			toAll("the firewall reloads with a flush in front", anew, `command="nft add table inet tailmesh"`),
+			toOwn("a set emptied", "nft flush set inet tailmesh peers4", `command="nft add element inet tailmesh peers4 '{ 100.64.0.12 }'"`),
+			toOwn("sets destroyed", `nft flush table inet tailmesh
+				nft delete set inet tailmesh peers4
+				nft delete set inet tailmesh pods6`, `command="nft add set inet tailmesh peers4`),
+			toAll("ipsets destroyed", sets, ""),
+		)
 	}
-	s := startService(t, node, newAgent(t, nodeDocument))
-	s.status("ok: 2 of 2")
-	whole, foreign := parts(node.Dump())
-	if foreign != before {
-		t.Fatalf("the start touched what is not the agent's (-before +after):\n%s", cmp.Diff(before, foreign))
+	rule := b.tools(`command="IPT -t nat -I TAILMESH-POSTROUTING 1 `)
+	list = append(list,
+		toOwn("own chain flushed", b.tools("IPT -w -t nat -F TAILMESH-POSTROUTING"), rule),
+		toOwn("own IPv6 chain flushed", b.tools("IP6T -w -t mangle -F TAILMESH-PREROUTING"), b.tools(`command="IP6T -t mangle -I TAILMESH-PREROUTING 1 `)),
+		toOwn("jump deleted", b.tools("IPT -w -t mangle -D PREROUTING 1"), b.tools(`command="IPT -t mangle -I PREROUTING 1 -m comment --comment tailmesh`)),
+		toOwn("jump overtaken", b.tools("IPT -w -t nat -D POSTROUTING 1\nIPT -w -t nat -A POSTROUTING -m comment --comment tailmesh -j TAILMESH-POSTROUTING"),
+			b.tools(`command="IPT -t nat -I POSTROUTING 1 `)),
+		toAll("nat flushed in both backends", flushed, b.tools(`command="IPT -t nat -N TAILMESH-POSTROUTING"`)),
+		toAll("mangle flushed in both backends", func(n *nstest.Node) { n.FlushTables("mangle") }, b.tools(`command="IPT -t mangle -N TAILMESH-PREROUTING"`)),
+		toAll("the firewall reloads", func(n *nstest.Node) { reload(n); b.hint(n) }, b.tools(`command="IPT -t nat -N TAILMESH-POSTROUTING"`)),
+	)
+	if b.name == desired.IPTablesNFT {
+		list = append(list,
+			toAll("the ruleset flushed", func(n *nstest.Node) { ruleset(n); b.hint(n) }, b.tools(`command="IPT -t nat -N TAILMESH-POSTROUTING"`)),
+			toAll("the firewall reloads with a flush in front", func(n *nstest.Node) { anew(n); b.hint(n) },
+				b.tools(`command="IPT -t nat -N TAILMESH-POSTROUTING"`)),
+		)
+	} else {
+		list = append(list, toAll("the ruleset flushed", ruleset, ""))
 	}
-	ping := node.StartPing(nstest.Peer)
-	for _, fault := range faults {
-		logged := len(s.log.String())
-		fault.happens(node, true)
-		twin.Visit(func() { fault.happens(twin, false) })
-		s.settled(whole)
-		// The log is written when the repair has been verified.
-		s.expect(fault.name+": in the log, "+fault.repaired, func() bool { return strings.Contains(s.log.String()[logged:], fault.repaired) })
+	if b.noSets {
+		return append(list, toAll("ipsets destroyed", sets, ""))
+	}
+	return append(list,
+		toAll("ipsets emptied", func(n *nstest.Node) { n.Run("ipset flush") }, b.tools(`SET-peers4 %s\\n' 100.64.0.12 | ipset restore"`)),
+		toOwn("a set widened", b.tools("ipset add SET-pods4 10.0.0.0/9"), b.tools(`echo swap SET-pods4-new SET-pods4`)),
+		toOwn("sets destroyed", b.tools(`IPT -w -t mangle -F TAILMESH-PREROUTING
+			IPT -w -t nat -F TAILMESH-POSTROUTING
+			ipset destroy SET-peers4
+			ipset destroy SET-pods4`), b.tools(`command="ipset create SET-peers4 `)),
+	)
+}
+
+// Whatever happens to a node while the agent runs, it ends exactly as its document asks, the log says what was repaired,
+// and nothing else is touched: everything foreign is afterwards as on a twin to which the same happened without an agent.
+func TestFaults(t *testing.T) {
+	overBackends(t, func(t *testing.T, b backend) {
+		twin := b.node(t)
+		twin.Crowd()
+		_, before := parts(twin.Dump())
+		node := b.node(t)
+		node.Crowd()
+		closeTunnel(node)
+		if _, foreign := parts(node.Dump()); foreign != before {
+			t.Fatalf("the twin is none (-twin +node):\n%s", cmp.Diff(before, foreign))
+		}
+		s := startService(t, node, b.agent(t, b.document("")))
 		s.status("ok: 2 of 2")
-		news := s.log.String()[logged:]
-		for line := range strings.Lines(news) {
-			if strings.Contains(line, "level=ERROR") || strings.Contains(line, "msg=changed") {
-				t.Errorf("%s: the log says %s", fault.name, line)
+		whole, foreign := parts(node.Dump())
+		if foreign != before {
+			t.Fatalf("the start touched what is not the agent's (-before +after):\n%s", cmp.Diff(before, foreign))
+		}
+		ping := node.StartPing(nstest.Peer)
+		for _, fault := range b.faults() {
+			logged := len(s.log.String())
+			fault.happens(node, true)
+			twin.Visit(func() { fault.happens(twin, false) })
+			if b.name != desired.NFTables {
+				s.nudge()
+			}
+			s.settled(whole)
+			// The log is written when the repair has been verified.
+			s.expect(fault.name+": in the log, "+fault.repaired, func() bool { return strings.Contains(s.log.String()[logged:], fault.repaired) })
+			s.status("ok: 2 of 2")
+			news := s.log.String()[logged:]
+			for line := range strings.Lines(news) {
+				if strings.Contains(line, "level=ERROR") || strings.Contains(line, "msg=changed") {
+					t.Errorf("%s: the log says %s", fault.name, line)
+				}
+			}
+			if fault.repaired == "" && strings.Contains(news, "msg=repaired") {
+				t.Errorf("%s: there was nothing to repair, but the log says:\n%s", fault.name, news)
+			}
+			if !ping.Answered() {
+				t.Errorf("%s: the pod does not reach the peer any more\n%s", fault.name, news)
+			}
+			_, foreign := parts(node.Dump())
+			var want string
+			twin.Visit(func() { _, want = parts(twin.Dump()) })
+			if foreign != want {
+				t.Errorf("%s: what is not the agent's differs from the twin's (-twin +node):\n%s", fault.name, cmp.Diff(want, foreign))
 			}
 		}
-		if fault.repaired == "" && strings.Contains(news, "msg=repaired") {
-			t.Errorf("%s: there was nothing to repair, but the log says:\n%s", fault.name, news)
-		}
-		if !ping.Answered() {
-			t.Errorf("%s: the pod does not reach the peer any more\n%s", fault.name, news)
-		}
-		_, foreign := parts(node.Dump())
-		var want string
-		twin.Visit(func() { _, want = parts(twin.Dump()) })
-		if foreign != want {
-			t.Errorf("%s: what is not the agent's differs from the twin's (-twin +node):\n%s", fault.name, cmp.Diff(want, foreign))
-		}
-	}
+	})
 }
 
 // A router that adds its rule anew, in whatever way, costs no packet of a pod.
 func TestRouterRestartsUnderTraffic(t *testing.T) {
-	node := nstest.NewNode(t)
-	closeTunnel(node)
-	s := startService(t, node, newAgent(t, nodeDocument))
-	s.status("ok: 2 of 2")
-	ping := node.StartPing(nstest.Peer)
-	if !ping.Answered() {
-		t.Fatal("the pod does not reach the peer")
-	}
-	lost := ping.Lost()
-	for range 5 {
-		node.StopRouter()
-		node.StartRouter()
-		node.Run("ip rule add pref 0 from 10.244.1.0/24 lookup 77 protocol 17\nip rule del pref 0 from 10.244.1.0/24 lookup 77 protocol 17")
-	}
-	if !ping.Answered() || ping.Lost() > lost {
-		t.Errorf("%d packets lost", ping.Lost()-lost)
-	}
+	overFirewalls(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		closeTunnel(node)
+		s := startService(t, node, b.agent(t, b.document("")))
+		s.status("ok: 2 of 2")
+		ping := node.StartPing(nstest.Peer)
+		if !ping.Answered() {
+			t.Fatal("the pod does not reach the peer")
+		}
+		lost := ping.Lost()
+		for range 5 {
+			node.StopRouter()
+			node.StartRouter()
+			node.Run("ip rule add pref 0 from 10.244.1.0/24 lookup 77 protocol 17\nip rule del pref 0 from 10.244.1.0/24 lookup 77 protocol 17")
+		}
+		if !ping.Answered() || ping.Lost() > lost {
+			t.Errorf("%d packets lost", ping.Lost()-lost)
+		}
+	})
 }
 
 // A router that starts after the agent has its rule at priority 0, too. When the agent's own is deleted then, no rule can
@@ -160,24 +211,28 @@ func TestRuleDeletedBesideOneAtZero(t *testing.T) {
 
 // A hundred changes within a second are few passes.
 func TestManyChangesAreFewPasses(t *testing.T) {
-	node := nstest.NewNode(t)
-	s := startService(t, node, newAgent(t, nodeDocument))
-	s.status("ok: 2 of 2")
-	own, _ := parts(node.Dump())
-	before := s.passes()
-	var batch strings.Builder
-	for i := range 100 {
-		fmt.Fprintf(&batch, `rule add pref %d from 10.9.0.0/16 lookup 99\n`, 1000+i)
-	}
-	node.Run(`printf '` + batch.String() + `' | ip -batch -`)
-	node.Run("ip rule del pref 0 fwmark 0x2000/0x2000")
-	s.settled(own)
-	if n := s.passes() - before; n < 1 || n > 4 {
-		t.Errorf("%d passes for a hundred changes, want one to four", n)
-	}
+	overFirewalls(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		s := startService(t, node, b.agent(t, b.document("")))
+		s.status("ok: 2 of 2")
+		own, _ := parts(node.Dump())
+		before := s.passes()
+		var batch strings.Builder
+		for i := range 100 {
+			fmt.Fprintf(&batch, `rule add pref %d from 10.9.0.0/16 lookup 99\n`, 1000+i)
+		}
+		node.Run(`printf '` + batch.String() + `' | ip -batch -`)
+		node.Run("ip rule del pref 0 fwmark 0x2000/0x2000")
+		s.settled(own)
+		if n := s.passes() - before; n < 1 || n > 4 {
+			t.Errorf("%d passes for a hundred changes, want one to four", n)
+		}
+	})
 }
 
-// The agent, the router and tailscaled start in any order, and each may restart alone.
+// The agent, the router and tailscaled start in any order, and each may restart alone, with every firewall and every
+// setting of reverse path filtering. Then packets go their way in both directions, in both families: a pod's own
+// connection to a peer by tailscale0, and a peer's to a pod, with its replies, by the overlay.
 func TestStartOrders(t *testing.T) {
 	orders := [][3]string{
 		{"agent", "router", "tailscaled"},
@@ -187,41 +242,68 @@ func TestStartOrders(t *testing.T) {
 		{"tailscaled", "agent", "router"},
 		{"tailscaled", "router", "agent"},
 	}
-	for _, order := range orders {
-		t.Run(strings.Join(order[:], ","), func(t *testing.T) {
-			node := nstest.NewIdleNode(t)
-			closeTunnel(node)
-			a := newAgent(t, nodeDocument)
-			var s *service
-			start := map[string]func(){
-				"agent": func() {
-					s = startService(t, node, a)
-					s.expect("the first pass", func() bool { return s.passes() > 0 })
-				},
-				"router":     node.StartRouter,
-				"tailscaled": node.StartTailscale,
-			}
-			stop := map[string]func(){
-				"agent": func() { s.stop() }, "router": node.StopRouter, "tailscaled": node.StopTailscale,
-			}
-			for _, who := range order {
-				start[who]()
-			}
-			s.status("ok: 2 of 2")
-			whole, _ := parts(node.Dump())
-			for _, who := range append([]string{""}, order[:]...) {
-				if who != "" {
-					stop[who]()
-					start[who]()
+	overFirewalls(t, func(t *testing.T, b backend) {
+		for i, order := range orders {
+			for j := range 3 {
+				filter := fmt.Sprint(j)
+				if testing.Short() && (i+j)%3 != 0 {
+					continue
 				}
-				s.settled(whole)
-				s.status("ok: 2 of 2")
-				for _, address := range []string{nstest.Peer, nstest.Peer6} {
-					if !node.PodReaches(address) {
-						t.Errorf("restarted %q: the pod does not reach %s\n%s", who, address, s.log)
-					}
-				}
+				t.Run(strings.Join(order[:], ",")+",rp_filter="+filter, func(t *testing.T) { b.startOrder(t, order, filter) })
 			}
-		})
+		}
+	})
+}
+
+func (b backend) startOrder(t *testing.T, order [3]string, filter string) {
+	node := nstest.NewIdleNode(t)
+	b.kubelet(node)
+	// A pod's request must not get to the peer by the tunnel, and a pod's reply must: with the pod's source it would be
+	// dropped at the other end of tailscale0.
+	node.InPeer(func() {
+		node.Run(`nft add rule inet wireguard input iifname tun-ams1 icmp type echo-request counter drop
+			nft add rule inet wireguard input iifname tun-ams1 icmpv6 type echo-request counter drop`)
+	})
+	node.Sysctl("ipv4.conf.all.src_valid_mark", "1") // as tailscaled does
+	for _, key := range []string{"all", "default", nstest.Bridge, nstest.Tunnel} {
+		node.Sysctl("ipv4.conf."+key+".rp_filter", filter)
+	}
+	a := b.agent(t, b.document(""))
+	var s *service
+	start := map[string]func(){
+		"agent": func() {
+			s = startService(t, node, a)
+			s.expect("the first pass", func() bool { return s.passes() > 0 })
+		},
+		"router":     node.StartRouter,
+		"tailscaled": node.StartTailscale,
+	}
+	stop := map[string]func(){
+		"agent": func() { s.stop() }, "router": node.StopRouter, "tailscaled": node.StopTailscale,
+	}
+	for _, who := range order {
+		start[who]()
+	}
+	s.status("ok: 2 of 2")
+	whole, _ := parts(node.Dump())
+	for _, who := range append([]string{""}, order[:]...) {
+		if who != "" {
+			stop[who]()
+			start[who]()
+		}
+		if who == "router" { // its rule has another place now, and what the agent does about that changes
+			s.expect("nothing left to do", func() bool { plan, _, _ := a.run("plan"); return plan == "nothing to do\n" })
+			whole, _ = parts(node.Dump())
+		}
+		s.settled(whole)
+		s.status("ok: 2 of 2")
+		for peer, pod := range map[string]string{nstest.Peer: nstest.Pod, nstest.Peer6: nstest.Pod6} {
+			if !node.PodReaches(peer) {
+				t.Errorf("restarted %q: the pod does not reach %s\n%s", who, peer, s.log)
+			}
+			if !node.PeerReaches(peer, pod) {
+				t.Errorf("restarted %q: %s does not reach the pod\n%s", who, peer, s.log)
+			}
+		}
 	}
 }

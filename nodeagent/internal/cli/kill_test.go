@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/nstest"
 )
 
 // asProgram makes the test's own program the agent, so that it can be killed.
@@ -55,161 +53,177 @@ func manyPeers(n int) string {
 // Killed at any instant of an apply, the agent leaves nothing that the next start does not put right, and nothing foreign
 // is touched. It does as many as there is time for; TAILMESH_KILLS names a number.
 func TestKilledAnywhere(t *testing.T) {
-	node := nstest.NewNode(t)
-	node.Crowd()
-	node.Run("ip route add 100.64.0.0/16 dev tailscale0 table 52")
-	_, foreign := parts(node.Dump())
-	a := newAgent(t, nodeDocument)
-	documents := []string{manyPeers(200), manyPeers(151), nodeDocument}
-	wholes := make([]string, len(documents))
-	took := func(args ...string) time.Duration {
-		begin := time.Now()
-		if out, err := a.program(args...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", args, err, out)
+	overFirewalls(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		node.Crowd()
+		node.Run("ip route add 100.64.0.0/16 dev tailscale0 table 52")
+		_, foreign := parts(node.Dump())
+		documents := []string{b.in(manyPeers(200)), b.in(manyPeers(151)), b.document("")}
+		a := b.agent(t, documents[0])
+		wholes := make([]string, len(documents))
+		took := func(args ...string) time.Duration {
+			begin := time.Now()
+			if out, err := a.program(args...).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %v\n%s", args, err, out)
+			}
+			return time.Since(begin)
 		}
-		return time.Since(begin)
-	}
-	var longest time.Duration
-	for i, document := range documents {
-		a.write(document)
-		longest = max(longest, took("apply"))
-		wholes[i], _ = parts(node.Dump())
-	}
-	startup := took("validate") / 2
+		var longest time.Duration
+		for i, document := range documents {
+			a.write(document)
+			longest = max(longest, took("apply"))
+			wholes[i], _ = parts(node.Dump())
+		}
+		startup := took("validate") / 2
 
-	kills, end := 1<<30, time.Now().Add(10*time.Second)
-	if text := os.Getenv("TAILMESH_KILLS"); text != "" {
-		n, err := strconv.Atoi(text)
-		must(t, err)
-		kills, end = n, time.Now().Add(time.Hour)
-	}
-	done, amid, last := 0, 0, 2
-	for ; done < kills && time.Now().Before(end); done++ {
-		next := rand.IntN(len(documents))
-		a.write(documents[next])
-		cmd := a.program("apply")
-		must(t, cmd.Start())
-		time.Sleep(startup + rand.N(longest))
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		own, others := parts(node.Dump())
-		if others != foreign {
-			t.Fatalf("killed: what is not the agent's changed (-before +after):\n%s", cmp.Diff(foreign, others))
+		kills, end := 1<<30, time.Now().Add(5*time.Second)
+		if text := os.Getenv("TAILMESH_KILLS"); text != "" {
+			n, err := strconv.Atoi(text)
+			must(t, err)
+			kills, end = n, time.Now().Add(time.Hour)
 		}
-		if own != wholes[last] && own != wholes[next] {
-			amid++
+		done, amid, last := 0, 0, 2
+		for ; done < kills && time.Now().Before(end); done++ {
+			next := rand.IntN(len(documents))
+			a.write(documents[next])
+			cmd := a.program("apply")
+			must(t, cmd.Start())
+			time.Sleep(startup + rand.N(longest))
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			own, others := parts(node.Dump())
+			if others != foreign {
+				t.Fatalf("killed: what is not the agent's changed (-before +after):\n%s", cmp.Diff(foreign, others))
+			}
+			if own != wholes[last] && own != wholes[next] {
+				amid++
+			}
+			a.want(exitYes, "apply")
+			own, others = parts(node.Dump())
+			if sorted(own) != sorted(wholes[next]) || others != foreign {
+				t.Fatalf("the next start after a kill (-want +got):\n%s%s", cmp.Diff(sorted(wholes[next]), sorted(own)), cmp.Diff(foreign, others))
+			}
+			last = next
 		}
-		a.want(exitYes, "apply")
-		own, others = parts(node.Dump())
-		if sorted(own) != sorted(wholes[next]) || others != foreign {
-			t.Fatalf("the next start after a kill (-want +got):\n%s%s", cmp.Diff(sorted(wholes[next]), sorted(own)), cmp.Diff(foreign, others))
+		t.Logf("%d kills, %d of them between two states", done, amid)
+		if done > 200 && amid == 0 {
+			t.Error("no kill came between two states: this test proves nothing")
 		}
-		last = next
-	}
-	t.Logf("%d kills, %d of them between two states", done, amid)
-	if done > 40 && amid == 0 {
-		t.Error("no kill came between two states: this test proves nothing")
-	}
-	a.want(exitYes, "cleanup")
-	if own, others := parts(node.Dump()); own != "" || others != foreign {
-		t.Errorf("cleanup left %s or touched what is not the agent's:\n%s", own, cmp.Diff(foreign, others))
-	}
+		a.want(exitYes, "cleanup")
+		if own, others := parts(node.Dump()); own != "" || others != foreign {
+			t.Errorf("cleanup left %s or touched what is not the agent's:\n%s", own, cmp.Diff(foreign, others))
+		}
+	})
 }
 
 // sorted orders policy rules of one priority, whose order among the agent's own does not matter.
 func sorted(own string) string {
-	rules, table, _ := strings.Cut(own, "table inet tailmesh {")
-	lines := strings.Split(strings.TrimSpace(rules), "\n")
-	slices.Sort(lines)
-	return strings.Join(lines, "\n") + table
+	var rules, rest []string
+	for line := range strings.Lines(own) {
+		if ownRule.MatchString(line) {
+			rules = append(rules, line)
+		} else {
+			rest = append(rest, line)
+		}
+	}
+	slices.Sort(rules)
+	return strings.Join(append(rules, rest...), "")
 }
 
 // Of several agents at once, one works and the others say who does, change nothing and exit with 2.
 func TestTwoAgents(t *testing.T) {
-	node := nstest.NewNode(t)
-	a := newAgent(t, manyPeers(200))
-	node.Run("ip route add 100.64.0.0/16 dev tailscale0 table 52")
-	a.want(exitYes, "apply")
-	whole, foreign := parts(node.Dump())
-	a.want(exitYes, "cleanup")
+	overFirewalls(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		a := b.agent(t, b.in(manyPeers(200)))
+		node.Run("ip route add 100.64.0.0/16 dev tailscale0 table 52")
+		a.want(exitYes, "apply")
+		whole, foreign := parts(node.Dump())
+		a.want(exitYes, "cleanup")
 
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	codes := map[int]int{}
-	for range 8 {
-		cmd := a.program("apply")
-		var stderr bytes.Buffer
-		cmd.Stderr = &stderr
-		must(t, cmd.Start()) // on this thread, in its namespace
-		wg.Go(func() {
-			_ = cmd.Wait()
-			mu.Lock()
-			defer mu.Unlock()
-			code := cmd.ProcessState.ExitCode()
-			codes[code]++
-			if code == exitUnknown && !strings.Contains(stderr.String(), "is at work on this node and holds") {
-				t.Errorf("refused with %q", &stderr)
-			}
-		})
-	}
-	wg.Wait()
-	if codes[exitYes] == 0 || codes[exitYes]+codes[exitUnknown] != 8 {
-		t.Errorf("exit codes: %v", codes)
-	}
-	if own, others := parts(node.Dump()); own != whole || others != foreign {
-		t.Errorf("eight agents at once (-want +got):\n%s%s", cmp.Diff(whole, own), cmp.Diff(foreign, others))
-	}
-
-	s := startService(t, node, a)
-	s.status("ok: 202 of 202")
-	for _, verb := range []string{"run", "apply", "cleanup"} {
-		out, err := a.program(verb).CombinedOutput()
-		want := fmt.Sprintf("another tailmesh-agent (process %d) is at work on this node and holds", os.Getpid())
-		if err == nil || !strings.Contains(string(out), want) {
-			t.Errorf("%s beside a running agent: %v\n%s", verb, err, out)
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		codes := map[int]int{}
+		for range 8 {
+			cmd := a.program("apply")
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			must(t, cmd.Start()) // on this thread, in its namespace
+			wg.Go(func() {
+				_ = cmd.Wait()
+				mu.Lock()
+				defer mu.Unlock()
+				code := cmd.ProcessState.ExitCode()
+				codes[code]++
+				if code == exitUnknown && !strings.Contains(stderr.String(), "is at work on this node") {
+					t.Errorf("refused with %q", &stderr)
+				}
+			})
 		}
-	}
-	s.settled(whole)
+		wg.Wait()
+		if codes[exitYes] == 0 || codes[exitYes]+codes[exitUnknown] != 8 {
+			t.Errorf("exit codes: %v", codes)
+		}
+		if own, others := parts(node.Dump()); own != whole || others != foreign {
+			t.Errorf("eight agents at once (-want +got):\n%s%s", cmp.Diff(whole, own), cmp.Diff(foreign, others))
+		}
+
+		s := startService(t, node, a)
+		s.status("ok: 202 of 202")
+		for _, verb := range []string{"run", "apply", "cleanup"} {
+			out, err := a.program(verb).CombinedOutput()
+			want := fmt.Sprintf("another tailmesh-agent (process %d) is at work on this node", os.Getpid())
+			if err == nil || !strings.Contains(string(out), want) {
+				t.Errorf("%s beside a running agent: %v\n%s", verb, err, out)
+			}
+		}
+		s.settled(whole)
+	})
 }
 
 // From any document to any other in a real namespace: the node ends as when that document came first, and a second pass
 // does nothing.
 func TestTransitionsInKernel(t *testing.T) {
-	node := nstest.NewNode(t)
-	node.Run("ip route add 100.64.0.0/16 dev tailscale0 table 52")
-	a := newAgent(t, nodeDocument)
-	_, foreign := parts(node.Dump())
-	with := func(old, replacement string) string { return strings.Replace(nodeDocument, old, replacement, 1) }
-	documents := []string{
-		nodeDocument, manyPeers(20), manyPeers(21), manyPeers(300),
-		with(`"peers"`, `"routing": {"mode": "rules"}, "peers"`),
-		with(`"peers"`, `"routing": {"priority": 50}, "peers"`),
-		with(`"peers"`, `"routing": {"mode": "rules", "priority": 50, "mark": "0x10"}, "peers"`),
-		with(`"peers"`, `"routing": {"fail_closed": true}, "firewall": {"snat": false}, "peers"`),
-		with(`"peers"`, `"local_cidrs": ["192.168.0.0/24", "192.168.1.0/24"], "peers"`),
-		with(`, "fd00:10:244:1::/64"`, ``),
-		with(`"10.244.1.0/24", `, ``),
-		with(`"10.244.1.0/24"`, `"10.244.1.0/25", "10.244.1.128/25"`),
-		with(`"100.64.0.12"`, `"100.64.0.13"`),
-	}
-	wholes := map[string]string{}
-	for _, document := range documents {
-		a.write(document)
-		a.want(exitYes, "apply")
-		own, _ := parts(node.Dump())
-		wholes[document] = sorted(own)
-		a.want(exitYes, "cleanup")
-	}
-	for range 40 {
-		document := documents[rand.IntN(len(documents))]
-		a.write(document)
-		a.want(exitYes, "apply")
-		own, others := parts(node.Dump())
-		if sorted(own) != wholes[document] || others != foreign {
-			t.Fatalf("%s\n(-as the first +after others):\n%s%s", document, cmp.Diff(wholes[document], sorted(own)), cmp.Diff(foreign, others))
+	overBackends(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		node.Run("ip route add 100.64.0.0/16 dev tailscale0 table 52")
+		a := b.agent(t, nodeDocument)
+		_, foreign := parts(node.Dump())
+		with := func(old, replacement string) string { return strings.Replace(nodeDocument, old, replacement, 1) }
+		documents := []string{
+			nodeDocument, manyPeers(4), manyPeers(5),
+			with(`"peers"`, `"routing": {"mode": "rules"}, "peers"`),
+			with(`"peers"`, `"routing": {"priority": 50}, "peers"`),
+			with(`"peers"`, `"routing": {"mode": "rules", "priority": 50, "mark": "0x10"}, "peers"`),
+			with(`"peers"`, `"routing": {"fail_closed": true}, "firewall": {"snat": false}, "peers"`),
+			with(`"peers"`, `"local_cidrs": ["192.168.0.0/24", "192.168.1.0/24"], "peers"`),
+			with(`, "fd00:10:244:1::/64"`, ``),
+			with(`"10.244.1.0/24", `, ``),
+			with(`"10.244.1.0/24"`, `"10.244.1.0/25", "10.244.1.128/25"`),
+			with(`"100.64.0.12"`, `"100.64.0.13"`),
 		}
-		if got := a.want(exitYes, "apply"); got != "nothing to do\n" {
-			t.Errorf("second apply: %s", got)
+		if !b.noSets { // a rule for each, and for each rule a process
+			documents = append(documents, manyPeers(20), manyPeers(21), manyPeers(300))
 		}
-	}
+		wholes := map[string]string{}
+		for i := range documents {
+			documents[i] = b.in(documents[i])
+			a.write(documents[i])
+			a.want(exitYes, "apply")
+			own, _ := parts(node.Dump())
+			wholes[documents[i]] = sorted(own)
+			a.want(exitYes, "cleanup")
+		}
+		for range 40 {
+			document := documents[rand.IntN(len(documents))]
+			a.write(document)
+			a.want(exitYes, "apply")
+			own, others := parts(node.Dump())
+			if sorted(own) != wholes[document] || others != foreign {
+				t.Fatalf("%s\n(-as the first +after others):\n%s%s", document, cmp.Diff(wholes[document], sorted(own)), cmp.Diff(foreign, others))
+			}
+			if got := a.want(exitYes, "apply"); got != "nothing to do\n" {
+				t.Errorf("second apply: %s", got)
+			}
+		}
+	})
 }

@@ -38,6 +38,14 @@ func newAgent(t *testing.T, document string) *agent {
 	return a
 }
 
+// another returns a kernel of the same kind for an agent that works at the same time.
+func (a *agent) another() kernel.Interface {
+	if _, without := a.kernel.(withoutSets); without {
+		return withoutSets{kernel.NewLinux()}
+	}
+	return kernel.NewLinux()
+}
+
 func (a *agent) write(document string) {
 	a.t.Helper()
 	if err := os.WriteFile(a.path, []byte(document), 0o600); err != nil {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/nstest"
 )
 
@@ -26,12 +27,48 @@ func TestSoak(t *testing.T) {
 	}
 	duration, err := time.ParseDuration(text)
 	must(t, err)
-	node := nstest.NewNode(t)
+	overFirewalls(t, func(t *testing.T, b backend) { b.soak(t, duration) })
+}
+
+// damage is what happens to the agent's part of the firewall in a soak. Any of it may fail where the one before has taken
+// away what it is about.
+func (b backend) damage() []string {
+	if b.name == desired.NFTables {
+		return []string{
+			"nft flush table inet tailmesh",
+			"nft delete table inet tailmesh",
+			"nft flush chain inet tailmesh prerouting",
+			"nft flush set inet tailmesh peers4",
+			"nft add element inet tailmesh peers4 '{ 100.64.77.77 }'",
+			"nft add chain inet tailmesh other",
+		}
+	}
+	list := []string{
+		"IPT -w -t nat -F",
+		"IP6T -w -t mangle -F",
+		"IPT -w -t mangle -F TAILMESH-PREROUTING",
+		"IP6T -w -t nat -F TAILMESH-POSTROUTING",
+		"IPT -w -t mangle -D PREROUTING 1",
+		"IPT -w -t nat -I POSTROUTING 1 -p sctp -j ACCEPT",
+		"IPT -w -t nat -F TAILMESH-POSTROUTING && IPT -w -t nat -F POSTROUTING && IPT -w -t nat -X TAILMESH-POSTROUTING",
+		"ipset flush",
+		"ipset add SET-peers4 100.64.77.77",
+		"ipset del SET-peers4 100.64.0.12",
+		"IPT -w -t mangle -F; IPT -w -t nat -F; ipset destroy SET-peers4; ipset destroy SET-pods4",
+	}
+	for i := range list {
+		list[i] = b.tools(list[i])
+	}
+	return list
+}
+
+func (b backend) soak(t *testing.T, duration time.Duration) {
+	node := b.node(t)
 	node.Crowd()
 	node.Run("ip route add 100.64.0.0/16 dev tailscale0 table 52")
 	closeTunnel(node)
-	documents := []string{nodeDocument, manyPeers(200), manyPeers(101), "{", ""}
-	a := newAgent(t, nodeDocument)
+	documents := []string{b.document(""), b.in(manyPeers(200)), b.in(manyPeers(101)), "{", ""}
+	a := b.agent(t, documents[0])
 	log := &buffer{}
 	cmd := a.program("run", "--state", t.TempDir())
 	cmd.Stdout, cmd.Stderr = log, log
@@ -48,24 +85,22 @@ func TestSoak(t *testing.T) {
 		node.StartTailscale()
 		node.Run("ip route add 100.64.0.0/16 dev tailscale0 table 52")
 	}
+	reload := func() { node.ReloadFirewall(); b.hint(node) }
 	try := func(lines string) func() { return func() { _, _ = node.Try(lines) } }
 	faults := []func(){
 		try("ip rule del pref 0 fwmark 0x2000/0x2000"),
 		try("ip -6 rule del pref 0 fwmark 0x2000/0x2000"),
-		try("nft flush table inet tailmesh"),
-		try("nft delete table inet tailmesh"),
-		try("nft flush chain inet tailmesh prerouting"),
-		try("nft flush set inet tailmesh peers4"),
-		try("nft add element inet tailmesh peers4 '{ 100.64.77.77 }'"),
-		try("nft add chain inet tailmesh other"),
 		try("ip rule add pref 3 fwmark 0x2000/0x2000 lookup 53 protocol 116"),
-		func() { node.Run("nft flush ruleset"); node.ReloadFirewall() },
-		node.ReloadFirewall,
+		func() { node.Run("nft flush ruleset"); reload() },
+		reload,
 		restartTailscale,
 		func() { node.StopRouter(); node.StartRouter() },
 		func() { a.write(documents[rand.IntN(len(documents))]) },
 		func() { a.replace(documents[rand.IntN(len(documents))]) },
 		func() { _ = cmd.Process.Signal(syscall.SIGHUP) },
+	}
+	for _, commands := range b.damage() {
+		faults = append(faults, try(commands))
 	}
 	var memory, files []int64
 	count := 0
@@ -76,7 +111,7 @@ func TestSoak(t *testing.T) {
 		time.Sleep(time.Until(began.Add(time.Second)))
 	}
 
-	a.replace(nodeDocument)
+	a.replace(documents[0])
 	// Where the agent's rule was deleted while the router's stood at priority 0, that one came first, which is not the
 	// agent's to change.
 	node.Wait(func() bool { return own() == whole })
@@ -99,8 +134,12 @@ func TestSoak(t *testing.T) {
 	rest := memory[len(memory)/4:]
 	early, late := median(rest[:len(rest)/2]), median(rest[len(rest)/2:])
 	firstFiles, lastFiles := median(files[:len(files)/2]), median(files[len(files)/2:])
-	t.Logf("%d faults, %d repairs logged; resident %.1f MiB, then %.1f MiB, at most %.1f MiB; %d open files, then %d", count,
-		strings.Count(log.String(), "msg=repaired"), mib(early), mib(late), mib(slices.Max(memory)), firstFiles, lastFiles)
+	var tenths []string
+	for part := range slices.Chunk(memory, max(1, len(memory)/10)) {
+		tenths = append(tenths, fmt.Sprintf("%.1f", mib(median(part))))
+	}
+	t.Logf("%d faults, %d repairs logged; resident MiB over time %s, at most %.1f; %d open files, then %d", count,
+		strings.Count(log.String(), "msg=repaired"), strings.Join(tenths, " "), mib(slices.Max(memory)), firstFiles, lastFiles)
 	if late > early+early/10+(1<<20) || lastFiles > firstFiles {
 		t.Error("the agent grows")
 	}
