@@ -3,6 +3,7 @@ package provider
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -61,6 +62,9 @@ func TestFutharkLike(t *testing.T) {
 			}
 			if _, ok := yaml(t, w, "ansible/playbook.yaml").([]any); !ok {
 				t.Error("the playbook is not a list of plays")
+			}
+			if _, err := exec.LookPath("ansible-playbook"); err == nil {
+				w.must("ansible-playbook -i out/ansible/inventory.yaml ansible/playbook.yaml --syntax-check")
 			}
 		})
 	}
