@@ -229,7 +229,7 @@ func (c *Compiled) explainDrop(d *diag.Diagnostic, r TestResult) {
 	if near != nil {
 		var place diag.Diagnostic
 		c.pointAt(&place, near, f)
-		d.Related = append(d.Related, diag.Related{Message: "the nearest rule " + place.Label, Range: place.Range})
+		d.Related = append(d.Related, diag.Related{Message: "the nearest rule: " + place.Label, Range: place.Range})
 	}
 	d.Notes = append(d.Notes, protocolNote(f)...)
 	host, _, _ := splitHostPort(r.Dst)
