@@ -15,6 +15,9 @@ type layout struct {
 	Labels []label
 }
 
+// Least is the width below which the drawing is not shrunk but scrolled: a narrow screen's, or what keeps names legible.
+func (l *layout) Least() int { return min(l.W, max(736, l.W*4/5)) }
+
 type box struct {
 	X, Y, W, H    float64
 	Title, Count  string
