@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +31,7 @@ type guide struct {
 	*workspace
 	file  string
 	lines []string // of the document, as it should be
+	saved []string // files that it had written
 }
 
 // guideFiles are the guides of the documentation, and those READMEs of examples that show what commands print.
@@ -49,6 +51,9 @@ func guideFiles(t *testing.T) []string {
 
 func TestGuides(t *testing.T) {
 	needTofu(t)
+	if runtime.GOOS != "linux" {
+		t.Skip("guides use GNU sed")
+	}
 	for _, file := range guideFiles(t) {
 		name := strings.TrimPrefix(strings.TrimPrefix(file, "../"), "templates/")
 		t.Run(name, func(t *testing.T) {
@@ -71,6 +76,7 @@ func TestGuides(t *testing.T) {
 				g.workspace = newWorkspace(t, newTailnet(t, controlsim.Options{}), fstest.MapFS{})
 			}
 			g.follow()
+			g.used()
 			if now := strings.Join(g.lines, "\n"); *update && now != string(text) {
 				if err := os.WriteFile(file, []byte(now), 0o644); err != nil { //nolint:gosec // a document
 					t.Fatal(err)
@@ -127,6 +133,27 @@ func (g *guide) save(at string, block []string) {
 		block = block[1:] // which knows no comments
 	}
 	g.write(name[1], strings.Join(block, "\n")+"\n")
+	if !slices.Contains(g.saved, name[1]) {
+		g.saved = append(g.saved, name[1])
+	}
+}
+
+// used sees that what the document had written was tried: configurations are valid in the end, and every other file is
+// named by a command or by a configuration.
+func (g *guide) used() {
+	g.t.Helper()
+	for _, name := range g.saved {
+		if filepath.Ext(name) == ".tf" {
+			g.must("tofu -chdir=" + filepath.Dir(name) + " validate")
+			continue
+		}
+		named := func(line string) bool {
+			return strings.Contains(line, filepath.Base(name)) && !fileName.MatchString(strings.TrimSpace(line))
+		}
+		if !slices.ContainsFunc(g.lines, named) {
+			g.t.Errorf("%s: nothing is done with %s", g.file, name)
+		}
+	}
 }
 
 // console runs the commands of a block and returns it with what they print now.
