@@ -5,7 +5,6 @@ package metrics
 import (
 	"fmt"
 	"net/http"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -28,14 +27,18 @@ type Metrics struct {
 	changes  prometheus.Counter
 	dropped  prometheus.Counter
 
+	version string
+
 	mu      sync.Mutex
 	last    reconcile.Pass
 	success time.Time
 }
 
-// New returns metrics before the first pass.
-func New() *Metrics {
+// New returns metrics before the first pass, of a program of the version.
+func New(version string) *Metrics {
 	m := &Metrics{
+		version: version,
+
 		registry: prometheus.NewRegistry(),
 		passes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tailmesh_agent_passes_total",
@@ -148,7 +151,7 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	gauge(build, 1, version())
+	gauge(build, 1, s.version)
 	if last.Begin.IsZero() {
 		return
 	}
@@ -169,11 +172,4 @@ func boolean(b bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
 }

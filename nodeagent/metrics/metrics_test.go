@@ -28,7 +28,7 @@ func pass(verdict reconcile.Verdict) reconcile.Pass {
 }
 
 func TestMetrics(t *testing.T) {
-	m := New()
+	m := New("v1.2.3")
 	m.Observe(pass(reconcile.OK))
 	p := pass(reconcile.Wrong)
 	p.BadReason = "colour: unknown key"
@@ -94,7 +94,7 @@ func TestHealth(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m := New()
+			m := New("v1.2.3")
 			for _, p := range tt.passes {
 				m.Observe(p)
 			}

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -61,43 +62,102 @@ type command struct {
 
 // Run runs one command line and returns the exit code.
 func Run(ctx context.Context, env Env, args []string) int {
+	out := &answerWriter{w: env.Stdout}
+	env.Stdout = out
 	c := &command{env: env}
+	root := c.root()
+	root.SetArgs(args)
+	code := exitYes
+	if executed, err := root.ExecuteContextC(ctx); err != nil {
+		code = c.fail(executed, err)
+	} else {
+		code = c.code
+	}
+	if out.err != nil {
+		// An answer that did not arrive is none, whatever it was.
+		fmt.Fprintf(env.Stderr, "tailmesh-agent: cannot write the answer: %v\n", out.err)
+		return exitUnknown
+	}
+	return code
+}
+
+func (c *command) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "tailmesh-agent",
 		Short: "Keep packets from pods to mesh nodes on the mesh",
 		Long: "Keep packets from pods to mesh nodes on the mesh.\n\n" +
 			"Exit codes: 0 yes, 1 no, 2 could not tell or bad usage.",
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		Version: version(),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			hint := ""
+			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+				hint = fmt.Sprintf(" (did you mean %q?)", near[0])
+			}
+			return fmt.Errorf("unknown command %q%s", args[0], hint)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.code = exitUnknown
+			return cmd.Help()
+		},
+		SilenceUsage:               true,
+		SilenceErrors:              true,
+		SuggestionsMinimumDistance: 2,
+		CompletionOptions:          cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
-	root.SetOut(env.Stdout)
-	root.SetErr(env.Stderr)
+	root.SetOut(c.env.Stdout)
+	root.SetErr(c.env.Stderr)
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd.CommandPath(), err} })
 	root.PersistentFlags().StringVar(&c.config, "config", defaultDocument, "the node's document: a file, or an https:// URL")
 	root.PersistentFlags().StringVar(&c.ca, "config-ca", "", "file with the authorities to trust with the URL, instead of the system's")
 	root.PersistentFlags().StringVar(&c.socket, "socket", tailscale.DefaultSocket, "tailscaled's socket")
 	root.PersistentFlags().StringVar(&c.lock, "lock", "/run/tailmesh/agent.lock", "file that keeps others from changing the node")
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON")
 	root.AddCommand(c.run(), c.apply(), c.plan(), c.status(), c.doctor(), c.cleanup(), c.validate())
-	root.SetArgs(args)
-
-	executed, err := root.ExecuteContextC(ctx)
-	if err != nil {
-		return c.fail(executed, err)
-	}
-	return c.code
+	markUsage(root)
+	return root
 }
 
-// answer sets the exit code for a verdict.
-func (c *command) answer(v reconcile.Verdict) {
-	switch v {
-	case reconcile.OK:
-		c.code = exitYes
-	case reconcile.Wrong:
-		c.code = exitNo
-	default:
-		c.code = exitUnknown
+// usageError is a mistake in how the program was called, as against in what it was given.
+type usageError struct {
+	command string
+	err     error
+}
+
+func (e *usageError) Error() string { return fmt.Sprintf("%v; see %s --help", e.err, e.command) }
+func (e *usageError) Unwrap() error { return e.err }
+
+// markUsage makes arguments that are refused a mistake of usage, for a command and those under it.
+func markUsage(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return &usageError{cmd.CommandPath(), err}
+			}
+			return nil
+		}
 	}
+	for _, sub := range cmd.Commands() {
+		markUsage(sub)
+	}
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no arguments, and %q is one", cmd.Name(), args[0])
+	}
+	return nil
+}
+
+// version is what the Go toolchain recorded: "(devel)" where the program was built from a work tree without a version.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(unknown)"
 }
 
 // fail prints an error, once, and returns the exit code.

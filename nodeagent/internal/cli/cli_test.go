@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -90,10 +91,12 @@ func TestOneClearMessage(t *testing.T) {
 			"unknown command", kernel.NewFake(), "",
 			[]string{"aply"},
 			2,
-			"tailmesh-agent: unknown command \"aply\" for \"tailmesh-agent\"\n\nDid you mean this?\n\tapply\n\n",
+			"tailmesh-agent: unknown command \"aply\" (did you mean \"apply\"?); see tailmesh-agent --help\n",
 		},
-		{"unknown flag", kernel.NewFake(), "", []string{"apply", "--colour"}, 2, "tailmesh-agent: unknown flag: --colour\n"},
-		{"argument", kernel.NewFake(), "", []string{"apply", "now"}, 2, "tailmesh-agent: unknown command \"now\" for \"tailmesh-agent apply\"\n"},
+		{"unknown flag", kernel.NewFake(), "", []string{"apply", "--colour"}, 2, "tailmesh-agent: unknown flag: --colour; see tailmesh-agent apply --help\n"},
+		{"flag without a value", kernel.NewFake(), "", []string{"status", "--json=maybe"}, 2, "tailmesh-agent: invalid argument \"maybe\" for \"--json\" flag: " +
+			"strconv.ParseBool: parsing \"maybe\": invalid syntax; see tailmesh-agent status --help\n"},
+		{"argument", kernel.NewFake(), "", []string{"apply", "now"}, 2, "tailmesh-agent: apply takes no arguments, and \"now\" is one; see tailmesh-agent apply --help\n"},
 		{"invalid document", kernel.NewFake(), "{}", []string{"validate"}, 1, "tailmesh-agent: FILE: 4 problems\n" +
 			"  version: missing\n  mesh: missing\n  node: missing\n  peers: missing\n"},
 		{
@@ -115,7 +118,7 @@ func TestOneClearMessage(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	stdout, stderr, code := runFake(t, kernel.NewFake(), nodeDocument, "validate")
-	if stdout != "FILE: valid: node ams1 of mesh futhark, 1 peers\n" || stderr != "" || code != 0 {
+	if stdout != "FILE: valid: node ams1 of mesh futhark, 1 peer\n" || stderr != "" || code != 0 {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
 }
@@ -160,6 +163,85 @@ func TestJSON(t *testing.T) {
 				if diff := cmp.Diff(want, got[key]); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", key, diff)
 				}
+			}
+		})
+	}
+}
+
+// An answer that cannot be written is none, whatever it was.
+func TestAnswerThatCannotBeWritten(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("needs /dev/full")
+	}
+	defer full.Close()
+	path := filepath.Join(t.TempDir(), "node.json")
+	if err := os.WriteFile(path, []byte(nodeDocument), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"apply"}, {"plan"}, {"status"}, {"cleanup"}, {"validate"}, {"status", "--json"}, {"validate", "--json"}, {"--help"}, {"--version"}, {},
+	} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			var errs strings.Builder
+			code := Run(t.Context(), Env{Kernel: kernel.NewFake(), Stdout: full, Stderr: &errs},
+				append(args, "--config", path, "--socket", path+".no-socket", "--lock", path+".lock"))
+			var messages []string
+			for line := range strings.Lines(errs.String()) {
+				if !strings.HasPrefix(line, "note: ") {
+					messages = append(messages, line)
+				}
+			}
+			want := []string{"tailmesh-agent: cannot write the answer: write /dev/full: no space left on device\n"}
+			if diff := cmp.Diff(want, messages); diff != "" || code != exitUnknown {
+				t.Errorf("exit code %d (-want +got):\n%s", code, diff)
+			}
+		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	stdout, stderr, code := runFake(t, kernel.NewFake(), "", "--version")
+	if !strings.HasPrefix(stdout, "tailmesh-agent ") || len(strings.Fields(stdout)) != 2 || stderr != "" || code != exitYes {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+}
+
+// Without a command there is help, and no success.
+func TestNoCommand(t *testing.T) {
+	stdout, stderr, code := runFake(t, kernel.NewFake(), "")
+	if !strings.Contains(stdout, "Available Commands:") || stderr != "" || code != exitUnknown {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+}
+
+// A lock that is held is never blamed on a process that has ended.
+func TestLockHolder(t *testing.T) {
+	ended := exec.CommandContext(t.Context(), "true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct{ text, want string }{
+		"alive":             {fmt.Sprintln(os.Getpid()), fmt.Sprintf("another tailmesh-agent (process %d) is at work on this node and holds ", os.Getpid())},
+		"ended":             {fmt.Sprintln(ended.Process.Pid), "another tailmesh-agent (`fuser -v FILE.lock` shows it) is at work on this node and holds "},
+		"not yet written":   {"", "another tailmesh-agent (`fuser -v FILE.lock` shows it) is at work on this node and holds "},
+		"something else":    {"-1\n", "another tailmesh-agent (`fuser -v FILE.lock` shows it) is at work on this node and holds "},
+		"everybody's group": {"0\n", "another tailmesh-agent (`fuser -v FILE.lock` shows it) is at work on this node and holds "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "node.json")
+			c := &command{lock: path + ".lock"}
+			release, err := c.acquire()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer release()
+			if err := os.WriteFile(c.lock, []byte(tt.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err = (&command{lock: c.lock}).acquire()
+			if err == nil || !strings.HasPrefix(strings.ReplaceAll(err.Error(), path, "FILE"), tt.want) {
+				t.Errorf("got  %v\nwant %s", err, tt.want)
 			}
 		})
 	}

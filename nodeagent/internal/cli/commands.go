@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/reconcile"
 )
 
 func (c *command) apply() *cobra.Command {
@@ -14,10 +16,11 @@ func (c *command) apply() *cobra.Command {
 		Use:   "apply",
 		Short: "Bring the node to what its document asks for, once",
 		Long: "Bring the node to what its document asks for, once, and ask the kernel how packets of pods go then.\n\n" +
-			"Exit codes: 0 every peer is reached through the mesh; 1 one is not; 2 that could not be told (tailscale0 does\n" +
-			"not exist yet, the pods' interface is not known), or nothing was changed because of an error. What can be\n" +
-			"installed is installed even where its effect cannot be verified yet.",
-		Args: cobra.NoArgs,
+			"Exit codes: 0 every peer is reached through the mesh; 1 one is not, or the document's priority would be without\n" +
+			"effect; 2 that could not be told (tailscale0 does not exist yet, the pods' interface is not known), or an error.\n" +
+			"What can be installed is installed even where its effect cannot be verified yet. A document that is refused\n" +
+			"changes nothing; after an error amid the changes, those that were made stay, and another apply goes on from there.",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			unlock, err := c.acquire()
 			if err != nil {
@@ -26,39 +29,7 @@ func (c *command) apply() *cobra.Command {
 			defer unlock()
 			node := c.node()
 			node.Compare = true
-			plan, err := c.prepare(cmd.Context(), node)
-			if err != nil {
-				return err
-			}
-			report, err := node.Apply(cmd.Context(), plan)
-			if err != nil {
-				return err
-			}
-			c.answer(report.Verdict())
-			c.printReport(cmd.Name(), plan.Document, report)
-			return nil
-		},
-	}
-}
-
-func (c *command) plan() *cobra.Command {
-	return &cobra.Command{
-		Use:   "plan",
-		Short: "Print what apply would do, and change nothing",
-		Long: "Print what apply would do, and change nothing.\n\n" +
-			"Exit codes, as of diff: 0 there is nothing to do; 1 there is; 2 trouble.",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			node := c.node()
-			plan, err := c.prepare(cmd.Context(), node)
-			if err != nil {
-				return err
-			}
-			if !plan.Changes.Empty() {
-				c.code = exitNo
-			}
-			c.printPlan(cmd.Name(), plan)
-			return nil
+			return c.judge(cmd, node, node.Apply, c.printApplied)
 		},
 	}
 }
@@ -69,19 +40,66 @@ func (c *command) status() *cobra.Command {
 		Short: "Say how packets of pods go to each peer",
 		Long: "Say how packets of pods go to each peer, whether anything is missing, and what the firewall rules have taken.\n\n" +
 			"Exit codes: 0 everything is in place and every peer is reached through the mesh; 1 not; 2 that could not be told.",
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			node := c.node()
-			plan, err := c.prepare(cmd.Context(), node)
+			return c.judge(cmd, node, node.Look, c.printStatus)
+		},
+	}
+}
+
+// judge does something with the plan for the node, and answers by the report of it.
+func (c *command) judge(cmd *cobra.Command, node *reconcile.Node, do func(context.Context, reconcile.Plan) (reconcile.Report, error),
+	print func(config.Document, reconcile.Report),
+) error {
+	plan, err := c.prepare(cmd.Context(), node)
+	if err != nil {
+		return err
+	}
+	report, err := do(cmd.Context(), plan)
+	if err != nil {
+		return err
+	}
+	switch report.Verdict() {
+	case reconcile.OK:
+		c.code = exitYes
+	case reconcile.Wrong:
+		c.code = exitNo
+	default:
+		c.code = exitUnknown
+	}
+	if c.json {
+		report.Changes = listed(report.Changes)
+		c.printJSON(reportJSON{newHeader(cmd.Name()), plan.Document.Mesh, plan.Document.Node.Name, report.Verdict(), report})
+		return nil
+	}
+	c.printNotes(report.Notes)
+	print(plan.Document, report)
+	return nil
+}
+
+func (c *command) plan() *cobra.Command {
+	return &cobra.Command{
+		Use:   "plan",
+		Short: "Print what apply would do, and change nothing",
+		Long: "Print what apply would do, and change nothing.\n\n" +
+			"Exit codes, as of diff: 0 there is nothing to do; 1 there is; 2 trouble.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			plan, err := c.prepare(cmd.Context(), c.node())
 			if err != nil {
 				return err
 			}
-			report, err := node.Look(cmd.Context(), plan)
-			if err != nil {
-				return err
+			lines := plan.Changes.Lines()
+			if len(lines) > 0 {
+				c.code = exitNo
 			}
-			c.answer(report.Verdict())
-			c.printStatus(cmd.Name(), plan.Document, report)
+			if c.json {
+				c.printJSON(planJSON{newHeader(cmd.Name()), plan.Document.Mesh, plan.Document.Node.Name, listed(lines), plan.State.Notes})
+				return nil
+			}
+			c.printNotes(plan.State.Notes)
+			c.printChanges(lines)
 			return nil
 		},
 	}
@@ -93,7 +111,7 @@ func (c *command) cleanup() *cobra.Command {
 		Short: "Take everything that the agent installed from the node",
 		Long: "Take everything that the agent installed from the node, and nothing else. It needs no document.\n\n" +
 			"Exit codes: 0 nothing of the agent's is left; 2 trouble.",
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			unlock, err := c.acquire()
 			if err != nil {
@@ -104,7 +122,11 @@ func (c *command) cleanup() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c.printCleanup(cmd.Name(), lines)
+			if c.json {
+				c.printJSON(cleanupJSON{newHeader(cmd.Name()), listed(lines)})
+				return nil
+			}
+			c.printChanges(lines)
 			return nil
 		},
 	}
@@ -115,7 +137,7 @@ func (c *command) validate() *cobra.Command {
 		Use:   "validate",
 		Short: "Judge a document, without looking at the node",
 		Long:  "Judge a document, without looking at the node.\n\nExit codes: 0 it is valid; 1 it is not; 2 it could not be read.",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			doc, err := c.document(cmd.Context())
 			invalid, ok := errors.AsType[*invalidDocument](err)
@@ -137,7 +159,7 @@ func (c *command) validate() *cobra.Command {
 				fmt.Fprintf(c.env.Stderr, "tailmesh-agent: %v\n", invalid)
 				return nil
 			}
-			fmt.Fprintf(c.env.Stdout, "%s: valid: node %s of mesh %s, %d peers\n", c.config, doc.Node.Name, doc.Mesh, len(doc.Peers))
+			fmt.Fprintf(c.env.Stdout, "%s: valid: node %s of mesh %s, %s\n", c.config, doc.Node.Name, doc.Mesh, counted(len(doc.Peers), "peer"))
 			return nil
 		},
 	}

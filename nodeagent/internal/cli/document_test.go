@@ -172,7 +172,7 @@ func TestDocumentFromServer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, document) }))
 	defer server.Close()
 	a := newAgent(t, "")
-	if got := a.want(exitYes, "validate", "--config", server.URL); got != server.URL+": valid: node ams1 of mesh futhark, 1 peers\n" {
+	if got := a.want(exitYes, "validate", "--config", server.URL); got != server.URL+": valid: node ams1 of mesh futhark, 1 peer\n" {
 		t.Errorf("validate: %s", got)
 	}
 	document = "[]"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -28,9 +29,7 @@ func (c *command) acquire() (release func(), err error) {
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock %q: %w", c.lock, err)
 		}
-		holder, _ := os.ReadFile(c.lock)
-		return nil, fmt.Errorf("another tailmesh-agent (process %s) is at work on this node and holds %q: stop it first",
-			strings.TrimSpace(string(holder)), c.lock)
+		return nil, fmt.Errorf("another tailmesh-agent%s is at work on this node and holds %q: stop it first", holder(c.lock), c.lock)
 	}
 	if err = file.Truncate(0); err == nil {
 		_, err = fmt.Fprintf(file, "%d\n", os.Getpid())
@@ -40,4 +39,15 @@ func (c *command) acquire() (release func(), err error) {
 		return nil, fmt.Errorf("lock %q: %w", c.lock, err)
 	}
 	return func() { file.Close() }, nil
+}
+
+// holder names the process that has written its number into the lock file. Whoever holds the lock may have another
+// number here, or none, when it runs in a container, or when it has not come to write it yet.
+func holder(lock string) string {
+	text, _ := os.ReadFile(lock)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || pid <= 0 || errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		return fmt.Sprintf(" (`fuser -v %s` shows it)", lock)
+	}
+	return fmt.Sprintf(" (process %d)", pid)
 }

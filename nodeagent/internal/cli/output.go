@@ -60,18 +60,23 @@ func (c *command) printJSON(v any) {
 	enc := json.NewEncoder(c.env.Stdout)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(v); err != nil {
-		fmt.Fprintf(c.env.Stderr, "tailmesh-agent: %v\n", err)
-	}
+	_ = enc.Encode(v) // an error of writing stays in the answerWriter
 }
 
-func (c *command) printReport(name string, doc config.Document, r reconcile.Report) {
-	if c.json {
-		r.Changes = listed(r.Changes)
-		c.printJSON(reportJSON{newHeader(name), doc.Mesh, doc.Node.Name, r.Verdict(), r})
-		return
+// answerWriter remembers the first error of writing.
+type answerWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (a *answerWriter) Write(p []byte) (int, error) {
+	if a.err == nil {
+		_, a.err = a.w.Write(p)
 	}
-	c.printNotes(r.Notes)
+	return len(p), nil
+}
+
+func (c *command) printApplied(_ config.Document, r reconcile.Report) {
 	printLines(c.env.Stdout, r.Changes)
 	for _, line := range r.Pending {
 		fmt.Fprintf(c.env.Stdout, "did not hold: %s\n", line)
@@ -92,13 +97,7 @@ func (c *command) printReport(name string, doc config.Document, r reconcile.Repo
 	w.Flush()
 }
 
-func (c *command) printStatus(name string, doc config.Document, r reconcile.Report) {
-	if c.json {
-		r.Changes = listed(r.Changes)
-		c.printJSON(reportJSON{newHeader(name), doc.Mesh, doc.Node.Name, r.Verdict(), r})
-		return
-	}
-	c.printNotes(r.Notes)
+func (c *command) printStatus(doc config.Document, r reconcile.Report) {
 	firewall := ""
 	if r.Firewall != "" {
 		firewall = "  firewall " + string(r.Firewall)
@@ -121,25 +120,6 @@ func (c *command) printStatus(name string, doc config.Document, r reconcile.Repo
 		}
 		w.Flush()
 	}
-}
-
-func (c *command) printPlan(name string, p reconcile.Plan) {
-	doc := p.Document
-	lines := p.Changes.Lines()
-	if c.json {
-		c.printJSON(planJSON{newHeader(name), doc.Mesh, doc.Node.Name, listed(lines), p.State.Notes})
-		return
-	}
-	c.printNotes(p.State.Notes)
-	c.printChanges(lines)
-}
-
-func (c *command) printCleanup(name string, lines []string) {
-	if c.json {
-		c.printJSON(cleanupJSON{newHeader(name), listed(lines)})
-		return
-	}
-	c.printChanges(lines)
 }
 
 func (c *command) printChanges(lines []string) {
@@ -182,4 +162,12 @@ func listed(lines []string) []string {
 		return []string{}
 	}
 	return lines
+}
+
+// counted is a number of things, in English.
+func counted(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }

@@ -41,7 +41,7 @@ type runner struct {
 }
 
 func (c *command) run() *cobra.Command {
-	r := &runner{command: c, changed: make(chan string, 16), metrics: metrics.New()}
+	r := &runner{command: c, changed: make(chan string, 16), metrics: metrics.New(version())}
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Keep the node at what its document asks for",
@@ -50,7 +50,7 @@ func (c *command) run() *cobra.Command {
 			"the tailnet are noticed as they happen; SIGHUP asks for a look at everything. A document that cannot be used\n" +
 			"changes nothing: the last good one stays in force.\n\n" +
 			"Exit codes: 0 it was told to end; 2 it could not start or go on.",
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.serve(cmd.Context()) },
 	}
 	cmd.Flags().StringVar(&r.listen, "listen", "", "serve /metrics and /healthz at this address, such as 127.0.0.1:9464")
