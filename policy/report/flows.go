@@ -275,7 +275,7 @@ func (f *flows) device(n int, fams families) *class {
 		}
 		return on, false
 	}
-	return f.class(n, fams, "", on)
+	return f.class([]int{n}, fams, "", on)
 }
 
 // own returns how a device's own addresses are seen by sources of both families.
@@ -289,17 +289,22 @@ func (f *flows) own(n int) *view {
 	return f.views[n]
 }
 
-// behind returns the class of a network behind a router, as far as the router forwards it; nil where it does not.
-func (f *flows) behind(n int, network *netipx.IPSet) *class {
+// forwards is the part of a network that a router carries.
+func (f *flows) forwards(n int, network *netipx.IPSet) *netipx.IPSet {
 	var b netipx.IPSetBuilder
 	for _, r := range f.devices[n].Forwards {
 		b.AddRange(r)
 	}
 	b.Intersect(network)
-	forwards, err := b.IPSet()
-	if err != nil || len(forwards.Ranges()) == 0 {
-		return nil
+	out, err := b.IPSet()
+	if err != nil {
+		return &netipx.IPSet{}
 	}
+	return out
+}
+
+// behind returns the class of what several routers carry, each of them all of it: what one of them lets through gets there.
+func (f *flows) behind(routers []int, forwards *netipx.IPSet) *class {
 	var fams families
 	for _, r := range forwards.Ranges() {
 		fams |= 1 << familyOf(r.From())
@@ -324,10 +329,10 @@ func (f *flows) behind(n int, network *netipx.IPSet) *class {
 		}
 		return on, part
 	}
-	return f.class(n, fams, fmt.Sprint(forwards.Ranges()), on)
+	return f.class(routers, fams, fmt.Sprint(forwards.Ranges()), on)
 }
 
-func (f *flows) class(n int, fams families, where string, on func(*policy.Admission) ([2]bool, bool)) *class {
+func (f *flows) class(devices []int, fams families, where string, on func(*policy.Admission) ([2]bool, bool)) *class {
 	type landing struct {
 		adm  *policy.Admission
 		on   [2]bool
@@ -336,11 +341,13 @@ func (f *flows) class(n int, fams families, where string, on func(*policy.Admiss
 	var landings []landing
 	var key strings.Builder
 	fmt.Fprintf(&key, "%d %s", fams, where)
-	for i := range f.admissions[n] {
-		a := &f.admissions[n][i]
-		if o, part := on(a); o[0] || o[1] {
-			landings = append(landings, landing{a, o, part})
-			fmt.Fprintf(&key, "|%d %d %d %v %v", a.ID, a.Part, f.source(a.Sources).id, o, part)
+	for _, n := range devices {
+		for i := range f.admissions[n] {
+			a := &f.admissions[n][i]
+			if o, part := on(a); o[0] || o[1] {
+				landings = append(landings, landing{a, o, part})
+				fmt.Fprintf(&key, "|%d %d %d %v %v", a.ID, a.Part, f.source(a.Sources).id, o, part)
+			}
 		}
 	}
 	if got := f.classes[key.String()]; got != nil {

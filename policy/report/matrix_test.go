@@ -15,6 +15,11 @@ import (
 func testMatrix(t *testing.T, rules string) *matrix {
 	t.Helper()
 	f := newFixture(4, []string{"ams", "fra"})
+	for i := range f.inventory.Devices { // a second way to the office
+		if d := &f.inventory.Devices[i]; d.Hostname == "prometheus" {
+			d.EnabledRoutes = []string{"192.168.10.0/24"}
+		}
+	}
 	f.policy = `{"groups": {"group:platform": ["ana@example.com", "bo@example.com"], "group:dev": ["cleo@example.com", "dan@example.com"], "group:none": []},
 		"tagOwners": {"tag:node": [], "tag:db": [], "tag:web": [], "tag:ci": [], "tag:router": [], "tag:monitor": []},
 		"hosts": {"office": "192.168.10.0/24", "pg": "100.64.0.9", "branch": "10.9.0.0/16"},
@@ -99,6 +104,7 @@ func TestMatrixCells(t *testing.T) {
 		"network":          {`"grants": [{"src": ["tag:web"], "dst": ["office"], "ip": ["*"]}]`, "tag:web", "office", "a3 t3 u3 i3 [all] grants[0]: tcp; udp; icmp, 3 of 3;"},
 		"ipset":            {`"grants": [{"src": ["tag:web"], "dst": ["ipset:offices"], "ip": ["*"]}]`, "tag:web", "ipset:offices", "a3 t3 u3 i3 [all] grants[0]: tcp; udp; icmp, 3 of 3;"},
 		"part of network":  {`"grants": [{"src": ["tag:web"], "dst": ["192.168.10.0/28"], "ip": ["*"]}, {"src": ["tag:ci"], "dst": ["office"], "ip": ["*"]}]`, "tag:web", "office", "a1 t1 u1 i1 [part of all] grants[0]: tcp; udp; icmp, 3 of 3, a part of the network;"},
+		"by one router":    {`"grants": [{"src": ["tag:web"], "dst": ["office"], "ip": ["*"], "via": ["tag:router"]}]`, "tag:web", "office", "a3 t3 u3 i3 [all] grants[0]: tcp; udp; icmp, 3 of 3;"},
 		"not the router":   {`"grants": [{"src": ["tag:web"], "dst": ["office"], "ip": ["*"]}]`, "tag:web", "tag:router", "none"},
 		"from a network":   {`"grants": [{"src": ["office"], "dst": ["tag:db"], "ip": ["*"]}]`, "office", "tag:db", "a3 t3 u3 i3 [all] grants[0]: tcp; udp; icmp, 2 of 2;"},
 		"internet":         {`"grants": [{"src": ["group:dev"], "dst": ["autogroup:internet"], "ip": ["*"]}]`, "group:dev", "autogroup:internet", "a3 t3 u3 i3 [all] grants[0]: tcp; udp; icmp, 2 of 2;"},

@@ -28,7 +28,7 @@ type party struct {
 type spot struct {
 	class   *class
 	devices bitset // the devices themselves, or the routers in front of a network
-	n       int
+	n       int    // how many destinations these are: the devices, or one network
 }
 
 const (
@@ -128,16 +128,31 @@ func (f *flows) deviceSpots(q *party, own [2]bitset) {
 	}
 }
 
-// networkSpots makes a network a destination behind each router that forwards some of it.
+// networkSpots makes a network a destination, in as many parts as its routers carry different parts of it.
 func (f *flows) networkSpots(q *party, set *netipx.IPSet) {
-	at := map[*class]int{}
+	var parts []*netipx.IPSet
+	var routers [][]int
 	for n, d := range f.devices {
 		if len(d.Forwards) == 0 || d.External {
 			continue
 		}
-		if c := f.behind(n, set); c != nil {
-			f.addSpot(q, at, c, n)
+		part := f.forwards(n, set)
+		if len(part.Ranges()) == 0 {
+			continue
 		}
+		i := slices.IndexFunc(parts, part.Equal)
+		if i < 0 {
+			i = len(parts)
+			parts, routers = append(parts, part), append(routers, nil)
+		}
+		routers[i] = append(routers[i], n)
+	}
+	for i, part := range parts {
+		s := spot{class: f.behind(routers[i], part), devices: newBitset(f.size), n: 1}
+		for _, n := range routers[i] {
+			s.devices.add(n)
+		}
+		q.spots = append(q.spots, s)
 	}
 }
 
