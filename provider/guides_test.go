@@ -75,6 +75,9 @@ func TestGuides(t *testing.T) {
 			} else {
 				g.workspace = newWorkspace(t, newTailnet(t, controlsim.Options{}), fstest.MapFS{})
 			}
+			if *update && g.tofu != "tofu" {
+				t.Fatal("documents show what OpenTofu prints")
+			}
 			g.follow()
 			g.used()
 			if now := strings.Join(g.lines, "\n"); *update && now != string(text) {
