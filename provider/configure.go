@@ -146,20 +146,11 @@ func (m providerModel) settings(ctx context.Context, getenv func(string) string)
 	}
 	secret := func(s setting) (value string, configured bool) {
 		value, configured = read(s)
-		name, isFile := strings.CutPrefix(value, "file:")
-		if !isFile {
-			return value, configured
-		}
-		text, err := os.ReadFile(name)
-		value = strings.TrimSpace(string(text))
-		switch {
-		case err != nil:
+		text, err := client.ReadSecret(value)
+		if err != nil {
 			diags.AddAttributeError(path.Root(s.attribute), fmt.Sprintf("cannot read %s from a file", s.attribute), err.Error())
-		case value == "":
-			diags.AddAttributeError(path.Root(s.attribute), fmt.Sprintf("cannot read %s from a file", s.attribute),
-				fmt.Sprintf("%q is empty", name))
 		}
-		return value, configured
+		return string(text), configured
 	}
 
 	apiKey, keyHere := secret(setting{"api_key", m.APIKey, []string{"TAILSCALE_API_KEY"}})
