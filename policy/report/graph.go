@@ -22,6 +22,9 @@ const (
 	fewNodes      = 3
 )
 
+// noOverlay is the protocol of a mesh without an overlay.
+const noOverlay = "none"
+
 // graph is the drawing of a mesh: clusters of nodes, and the links between and inside them.
 type graph struct {
 	Title, Protocol string
@@ -73,8 +76,9 @@ type link struct {
 // node is a node with what the policy knows of it.
 type node struct {
 	name, location string
-	device         int // -1 where the inventory has none
-	lane           int // that its packets to peers take; 0 where it has no overlay
+	device         int  // -1 where the inventory has none
+	lane           int  // that its packets to peers take; 0 where its protocol is none that policies know
+	bare           bool // without an overlay: there is nothing to admit
 	peers          map[string]bool
 	required       bool     // whether a requirement names it
 	bad            []string // the others of its pairs that are not admitted both ways
@@ -126,16 +130,11 @@ func (g *graph) meshNodes(f *flows, m *Mesh) []*node {
 		if n.device < 0 {
 			g.Unknown = append(g.Unknown, mn.Name)
 		}
-		n.lane = laneOf(mn.Protocol)
-		if mn.Protocol != "" && !slices.Contains(protocols, mn.Protocol) {
+		n.lane, n.bare = laneOf(mn.Protocol), mn.Protocol == noOverlay
+		if !slices.Contains(protocols, mn.Protocol) {
 			protocols = append(protocols, mn.Protocol)
 		}
 		out = append(out, n)
-	}
-	for _, n := range out { // one without a document is asked about with the protocol of the others
-		if n.lane == 0 && len(protocols) > 0 && !slices.ContainsFunc(m.Nodes, func(mn Node) bool { return mn.Name == n.name && mn.Protocol != "" }) {
-			n.lane = laneOf(protocols[0])
-		}
 	}
 	g.Protocol = strings.Join(protocols, ", ")
 	return out
@@ -299,11 +298,11 @@ func (g *graph) pair(f *flows, n, m *node, l *link, rules map[string]bool) {
 
 // way judges one direction, and notes the rules that admit it.
 func (f *flows) way(from, to *node, rules map[string]bool) policy.Verdict {
-	if from.device < 0 || to.device < 0 {
+	switch {
+	case from.bare:
+		return policy.Pass
+	case from.device < 0 || to.device < 0 || from.lane == 0:
 		return policy.Undecided
-	}
-	if from.lane == 0 {
-		return policy.Pass // without an overlay there is nothing to admit
 	}
 	for _, r := range f.own(to.device).rules {
 		if r.lane == from.lane && r.admits.has(from.device) {
@@ -342,7 +341,10 @@ func (l *link) describe(g *graph) {
 }
 
 func (t tallyOfPairs) text(protocol string) string {
-	parts := []string{plural(t.Total(), "pair"), fmt.Sprintf("%s admitted both ways for %d", cmp.Or(protocol, "the overlay"), t.Both)}
+	if protocol == noOverlay {
+		return plural(t.Total(), "pair") + ", without an overlay that the policy would have to let through"
+	}
+	parts := []string{plural(t.Total(), "pair"), fmt.Sprintf("%s admitted both ways for %d", protocol, t.Both)}
 	for _, p := range []struct {
 		n    int
 		what string
@@ -403,7 +405,7 @@ func (n *node) describe(g *graph) clusterNode {
 	case len(n.bad) > 0:
 		slices.Sort(n.bad)
 		few := n.bad[:min(len(n.bad), 8)]
-		out.Title += fmt.Sprintf(": %s not admitted both ways with %s", cmp.Or(g.Protocol, "the overlay"), strings.Join(few, ", "))
+		out.Title += fmt.Sprintf(": %s not admitted both ways with %s", g.Protocol, strings.Join(few, ", "))
 		if more := len(n.bad) - len(few); more > 0 {
 			out.Title += fmt.Sprintf(" and %d more", more)
 		}

@@ -22,10 +22,9 @@ type Mesh struct {
 // Node is a node of a mesh.
 type Node struct {
 	Name      string
-	ID        string
 	Addresses []netip.Addr
 	Location  string   // empty where the documents do not tell
-	Protocol  string   // that its overlay uses, as a policy names it; empty for a node without a document
+	Protocol  string   // that its overlay uses, as a policy names it, or "none"
 	Peers     []string // names of the nodes that it reaches through the mesh
 }
 
@@ -41,7 +40,6 @@ type document struct {
 
 type documentNode struct {
 	Name      string       `json:"name"`
-	ID        string       `json:"id"`
 	Addresses []netip.Addr `json:"addresses"`
 	Location  string       `json:"location"`
 }
@@ -71,7 +69,11 @@ func ParseMesh(src []byte) (*Mesh, error) {
 	}
 	out := &Mesh{}
 	nodes := map[string]*Node{}
-	peers := map[string]documentNode{}
+	type peer struct {
+		documentNode
+		protocol string
+	}
+	peers := map[string]peer{}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		d, err := parseDocument(byName[name])
 		if err != nil {
@@ -82,18 +84,18 @@ func ParseMesh(src []byte) (*Mesh, error) {
 		}
 		out.Name = cmp.Or(out.Name, d.Mesh)
 		n := &Node{
-			Name: d.Node.Name, ID: d.Node.ID, Addresses: d.Node.Addresses, Location: d.Node.Location,
+			Name: d.Node.Name, Addresses: d.Node.Addresses, Location: d.Node.Location,
 			Protocol: strings.ToLower(cmp.Or(d.Overlay.Protocol, "ip-in-ip")),
 		}
 		for _, p := range d.Peers {
 			n.Peers = append(n.Peers, p.Name)
-			peers[p.Name] = p
+			peers[p.Name] = peer{p, n.Protocol}
 		}
 		nodes[n.Name] = n
 	}
 	for name, p := range peers {
 		if nodes[name] == nil {
-			nodes[name] = &Node{Name: name, ID: p.ID, Addresses: p.Addresses, Location: p.Location}
+			nodes[name] = &Node{Name: name, Addresses: p.Addresses, Location: p.Location, Protocol: p.protocol}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {

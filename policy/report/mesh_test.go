@@ -27,7 +27,7 @@ func TestParseMesh(t *testing.T) {
 			if a.Name != "a" || a.Location != "ams" || a.Protocol != "gre" || len(a.Addresses) != 1 || cmp.Diff([]string{"b"}, a.Peers) != "" {
 				t.Errorf("a is %+v", a)
 			}
-			if b.Name != "b" || b.Location != "fra" || b.Protocol != "" {
+			if b.Name != "b" || b.Location != "fra" || b.Protocol != "gre" {
 				t.Errorf("b is %+v", b)
 			}
 		})
@@ -118,5 +118,29 @@ func TestGraphByTag(t *testing.T) {
 	in = f.input(t)
 	if g = newGraph(newFlows(in.Report.Compiled.Access(), in.Report.Policy), &in, ruleLines{}); g.Empty == "" {
 		t.Errorf("nothing to draw, and yet %+v", g)
+	}
+}
+
+// TestGraphProtocols is about the protocol that the documents name.
+func TestGraphProtocols(t *testing.T) {
+	for protocol, want := range map[string]tallyOfPairs{
+		"ip-in-ip": {Refused: 4}, "gre": {Both: 4}, "47": {Both: 4}, "udp": {Refused: 4}, "none": {Both: 4}, "ipip6": {Open: 4},
+	} {
+		t.Run(protocol, func(t *testing.T) {
+			f := newFixture(4, []string{"a", "b"})
+			f.policy = `{"tagOwners": {"tag:node": [], "tag:ci": [], "tag:db": [], "tag:web": [], "tag:monitor": [], "tag:router": []},
+				"grants": [{"src": ["tag:node"], "dst": ["tag:node"], "ip": ["gre:*", "udp:4789"]}]}`
+			for _, d := range f.documents {
+				d.(map[string]any)["overlay"] = map[string]any{"protocol": protocol}
+			}
+			in := f.input(t)
+			g := newGraph(newFlows(in.Report.Compiled.Access(), in.Report.Policy), &in, ruleLines{})
+			if diff := cmp.Diff(want, g.Sum); diff != "" {
+				t.Errorf("pairs (-want +got):\n%s", diff)
+			}
+			if protocol == "none" && strings.Contains(g.Text(), "admitted") {
+				t.Errorf("of a mesh without an overlay it says %q", g.Text())
+			}
+		})
 	}
 }

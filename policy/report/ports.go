@@ -1,0 +1,121 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+)
+
+// The protocols that have a lane of their own. Every other protocol's lane is its number.
+const (
+	laneICMP = 1 // of either family
+	laneIPIP = 4
+	laneTCP  = 6
+	laneUDP  = 17
+
+	icmpv6 = 58
+	sctp   = 132
+)
+
+// span is a range of ports, both included.
+type span struct{ first, last int }
+
+type ware struct {
+	lane  int
+	ports []span
+}
+
+// wares is what an admission lets through, in the terms of a node's own filter: a protocol without ports passes only by a
+// rule that lists it and every port, and pings wherever anything passes.
+func wares(a *policy.Admission) []ware {
+	if len(a.Ports) == 0 {
+		return nil
+	}
+	protos := a.Proto
+	if protos == nil {
+		protos = []int{laneTCP, laneUDP}
+	}
+	out := []ware{{laneICMP, nil}}
+	for _, p := range slices.Compact(slices.Sorted(slices.Values(protos))) {
+		switch p {
+		case laneICMP, icmpv6:
+		case laneTCP, laneUDP, sctp:
+			if s := spans(a.Ports); len(s) > 0 {
+				out = append(out, ware{p, s})
+			}
+		default:
+			if slices.Contains(a.Ports, policy.PortRange{First: 0, Last: 65535}) {
+				out = append(out, ware{p, nil})
+			}
+		}
+	}
+	return out
+}
+
+// spans sorts and joins ranges of ports. Port 0 is no port of its own.
+func spans(ranges []policy.PortRange) []span {
+	var in []span
+	for _, r := range ranges {
+		if r.Last > 0 {
+			in = append(in, span{max(1, int(r.First)), int(r.Last)})
+		}
+	}
+	return joined(in)
+}
+
+func joined(in []span) []span {
+	slices.SortFunc(in, func(a, b span) int { return cmp.Compare(a.first, b.first) })
+	var out []span
+	for _, s := range in {
+		if n := len(out); n > 0 && s.first <= out[n-1].last+1 {
+			out[n-1].last = max(out[n-1].last, s.last)
+		} else {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func everyPort(s []span) bool { return len(s) == 0 || len(s) == 1 && s[0] == span{1, 65535} }
+
+// laneOrder sorts lanes as they are shown.
+func laneOrder(lane int) int {
+	if i := slices.Index([]int{laneTCP, laneUDP, laneICMP, laneIPIP}, lane); i >= 0 {
+		return i
+	}
+	return 10 + lane
+}
+
+func laneName(lane int) string { return policy.ProtocolName(lane) }
+
+// portsText prints ports as a policy would, the first few of them where they are many; every port is "".
+func portsText(s []span, most int) string {
+	if everyPort(s) {
+		return ""
+	}
+	texts := make([]string, len(s))
+	for i, p := range s {
+		texts[i] = fmt.Sprint(p.first)
+		if p.first < p.last {
+			texts[i] = fmt.Sprintf("%d-%d", p.first, p.last)
+		}
+	}
+	if len(texts) > most {
+		return strings.Join(texts[:most], ", ") + fmt.Sprintf(" +%d", len(texts)-most)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// shortPorts prints as many ports as a cell has room for on one line.
+func shortPorts(s []span) string {
+	const room = 11
+	for most := 3; most > 1; most-- {
+		if text := portsText(s, most); len(text) <= room {
+			return text
+		}
+	}
+	return portsText(s, 1)
+}
