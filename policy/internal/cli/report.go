@@ -2,10 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/google/renameio/v2/maybe"
 	"github.com/spf13/cobra"
@@ -24,7 +26,8 @@ and group with the rules behind each cell, the mesh as a drawing, requirements, 
 the policy that all of these point to. The page is one file: it loads nothing, runs no script, and can be printed.
 
 --require adds flows that must be admitted, as for check. --mesh draws the nodes of a mesh by location: a JSON object
-with each node's document by node name, as the provider's node_configs; without it, devices are drawn by tag.
+with each node's document by node name, as the provider's node_configs, or a folder with a file of it for each node.
+Without it, devices are drawn by tag.
 
   tofu output -json node_configs > mesh.json
 
@@ -80,14 +83,18 @@ be read or written, and then nothing is written.`,
 	in.inventoryFlag(cmd, true)
 	in.requireFlag(cmd)
 	must(cmd.MarkFlagFilename("require", "json"))
-	cmd.Flags().Var((*fileName)(&mesh), "mesh", "documents of a mesh's nodes by node name, JSON (- is standard input)")
+	cmd.Flags().Var((*fileName)(&mesh), "mesh", "documents of a mesh's nodes, JSON by node name or a folder of them (- is standard input)")
 	must(cmd.MarkFlagFilename("mesh", "json"))
 	cmd.Flags().VarP((*fileName)(&file), "output", "o", "file to write (- is standard output, the default)")
 	must(cmd.MarkFlagFilename("output", "html"))
 	return cmd
 }
 
+// readMesh reads the documents of a mesh's nodes, from one file or from a folder with a file for each.
 func readMesh(e env, name string) (*report.Mesh, error) {
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		return readMeshFolder(e, name)
+	}
 	text, err := readFile(e, name)
 	if err != nil {
 		return nil, err
@@ -95,6 +102,36 @@ func readMesh(e env, name string) (*report.Mesh, error) {
 	m, err := report.ParseMesh(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", displayName(name), describeJSON(text, err))
+	}
+	return m, nil
+}
+
+func readMeshFolder(e env, folder string) (*report.Mesh, error) {
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %q: %w", folder, err)
+	}
+	documents := map[string]string{}
+	for _, f := range files {
+		if f.IsDir() || filepath.Ext(f.Name()) != ".json" {
+			continue
+		}
+		text, err := readFile(e, filepath.Join(folder, f.Name()))
+		if err != nil {
+			return nil, err
+		}
+		documents[f.Name()] = string(text)
+	}
+	if len(documents) == 0 {
+		return nil, fmt.Errorf("no documents in %q: want a file NAME.json for each node", folder)
+	}
+	all, err := json.Marshal(documents)
+	if err != nil {
+		return nil, err
+	}
+	m, err := report.ParseMesh(all)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", folder, err)
 	}
 	return m, nil
 }
