@@ -41,6 +41,7 @@ const (
 	NotePeerLocal       = "peer.local"       // a peer has an address of this host
 	NoteNodeFamily      = "node.family"      // pods have a family in which the node has no mesh address
 	NoteTailscaleSilent = "tailscale.silent" // tailscaled does not answer, so that peers found by tag are not known
+	NoteTailscaleAnswer = "tailscale.answer" // tailscaled is there but does not say who is in the tailnet
 	NoteMoved           = "node.moved"       // a node has another address than the document says
 	NotePeerUnknown     = "peer.unknown"     // a peer of the document is not in the tailnet
 	NotePeerReplaced    = "peer.replaced"    // and another node has its address

@@ -28,6 +28,7 @@ type Metrics struct {
 	dropped  prometheus.Counter
 
 	version string
+	started time.Time
 
 	mu      sync.Mutex
 	last    reconcile.Pass
@@ -38,6 +39,7 @@ type Metrics struct {
 func New(version string) *Metrics {
 	m := &Metrics{
 		version: version,
+		started: time.Now(),
 
 		registry: prometheus.NewRegistry(),
 		passes: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -89,23 +91,38 @@ func (m *Metrics) state() (reconcile.Pass, time.Time) {
 	return m.last, m.success
 }
 
-// Handler serves /metrics, and /healthz: 200 if the last pass is recent, followed the document and found all well, else
-// 503 and why.
+// Handler serves /metrics and three answers to how the agent does, each 200 or 503 and why:
+//
+//   - /livez: passes over the node are made, whatever comes of them; if not, a restart may help;
+//   - /readyz: the last pass made the node what its document asks for, as far as that is the agent's to do;
+//   - /healthz: that, and every peer is reached through the mesh.
 func (m *Metrics) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		if why := m.unhealthy(time.Now()); why != "" {
-			http.Error(w, why, http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ok")
-	})
+	for path, trouble := range map[string]func(reconcile.Pass) string{
+		"/livez": func(reconcile.Pass) string { return "" }, "/readyz": unready, "/healthz": unhealthy,
+	} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			last, _ := m.state()
+			why := trouble(last)
+			alive := last.Begin.Add(last.Took)
+			if last.Begin.IsZero() {
+				alive = m.started
+			}
+			if ago := time.Since(alive); ago > stale {
+				why = fmt.Sprintf("no pass has ended for %s", ago.Round(time.Second))
+			}
+			if why != "" {
+				http.Error(w, why, http.StatusServiceUnavailable)
+				return
+			}
+			fmt.Fprintln(w, "ok")
+		})
+	}
 	return mux
 }
 
-func (m *Metrics) unhealthy(now time.Time) string {
-	last, success := m.state()
+func unready(last reconcile.Pass) string {
 	switch {
 	case last.Begin.IsZero():
 		return "no pass yet"
@@ -113,8 +130,15 @@ func (m *Metrics) unhealthy(now time.Time) string {
 		return last.Err.Error()
 	case last.BadReason != "":
 		return "the document cannot be used: " + last.BadReason
-	case now.Sub(success) > stale:
-		return fmt.Sprintf("the last pass was %s ago", now.Sub(success).Round(time.Second))
+	case len(last.Report.Pending) > 0:
+		return "did not hold: " + last.Report.Pending[0]
+	}
+	return ""
+}
+
+func unhealthy(last reconcile.Pass) string {
+	if why := unready(last); why != "" {
+		return why
 	}
 	for _, p := range last.Report.Peers {
 		if p.Verdict != reconcile.OK {

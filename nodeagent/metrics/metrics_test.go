@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http/httptest"
 	"net/netip"
@@ -76,21 +77,28 @@ func TestHealth(t *testing.T) {
 	old.Begin = old.Begin.Add(-time.Hour)
 	pending := pass(reconcile.OK)
 	pending.Report.Pending = []string{"ip rule add"}
+	const (
+		stalled = "503 no pass has ended for 1h0m0s\n"
+		refused = "503 the document cannot be used: colour: unknown key\n"
+	)
 	tests := []struct {
-		name   string
-		passes []reconcile.Pass
-		code   int
-		text   string
+		name                string
+		passes              []reconcile.Pass
+		live, ready, health string
 	}{
-		{"before the first pass", nil, 503, "no pass yet\n"},
-		{"well", []reconcile.Pass{pass(reconcile.OK)}, 200, "ok\n"},
-		{"a peer is not reached", []reconcile.Pass{pass(reconcile.Wrong)}, 503, "peer fra1 (100.64.0.12): wrong: because\n"},
-		{"a peer is not known to be reached", []reconcile.Pass{pass(reconcile.Unknown)}, 503, "peer fra1 (100.64.0.12): unknown: because\n"},
-		{"something did not hold", []reconcile.Pass{pending}, 503, "wrong\n"},
-		{"bad document", []reconcile.Pass{bad}, 503, "the document cannot be used: colour: unknown key\n"},
-		{"error", []reconcile.Pass{pass(reconcile.OK), failed}, 503, "no buffer space\n"},
-		{"long ago", []reconcile.Pass{old}, 503, "the last pass was 1h0m0s ago\n"},
-		{"well again", []reconcile.Pass{failed, pass(reconcile.OK)}, 200, "ok\n"},
+		{"before the first pass", nil, "200 ok\n", "503 no pass yet\n", "503 no pass yet\n"},
+		{"well", []reconcile.Pass{pass(reconcile.OK)}, "200 ok\n", "200 ok\n", "200 ok\n"},
+		{"a peer is not reached", []reconcile.Pass{pass(reconcile.Wrong)}, "200 ok\n", "200 ok\n", "503 peer fra1 (100.64.0.12): wrong: because\n"},
+		{
+			"a peer is not known to be reached",
+			[]reconcile.Pass{pass(reconcile.Unknown)},
+			"200 ok\n", "200 ok\n", "503 peer fra1 (100.64.0.12): unknown: because\n",
+		},
+		{"something did not hold", []reconcile.Pass{pending}, "200 ok\n", "503 did not hold: ip rule add\n", "503 did not hold: ip rule add\n"},
+		{"bad document", []reconcile.Pass{bad}, "200 ok\n", refused, refused},
+		{"error", []reconcile.Pass{pass(reconcile.OK), failed}, "200 ok\n", "503 no buffer space\n", "503 no buffer space\n"},
+		{"long ago", []reconcile.Pass{old}, stalled, stalled, stalled},
+		{"well again", []reconcile.Pass{failed, pass(reconcile.OK)}, "200 ok\n", "200 ok\n", "200 ok\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -98,11 +106,13 @@ func TestHealth(t *testing.T) {
 			for _, p := range tt.passes {
 				m.Observe(p)
 			}
-			w := httptest.NewRecorder()
-			m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/healthz", nil))
-			text, _ := io.ReadAll(w.Result().Body)
-			if w.Code != tt.code || string(text) != tt.text {
-				t.Errorf("got %d %q, want %d %q", w.Code, text, tt.code, tt.text)
+			for path, want := range map[string]string{"/livez": tt.live, "/readyz": tt.ready, "/healthz": tt.health} {
+				w := httptest.NewRecorder()
+				m.Handler().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+				text, _ := io.ReadAll(w.Result().Body)
+				if got := fmt.Sprint(w.Code, " ", string(text)); got != want {
+					t.Errorf("%s: got %q, want %q", path, got, want)
+				}
 			}
 		})
 	}

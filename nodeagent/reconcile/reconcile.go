@@ -5,13 +5,17 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"syscall"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/pods"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/tailscale"
 )
 
 // Node is the node that is worked on. It is not safe for concurrent use.
@@ -57,10 +61,12 @@ func (n *Node) Prepare(ctx context.Context, doc config.Document) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	doc, notes, err := desired.Resolve(doc, n.tailnet(ctx))
+	tailnet, trouble := n.tailnet(ctx)
+	doc, notes, err := desired.Resolve(doc, tailnet)
 	if err != nil {
 		return Plan{}, err
 	}
+	notes = append(notes, trouble...)
 	if len(doc.PodCIDRs) == 0 {
 		for _, found := range pods.Find(n.Files, facts) {
 			doc.PodCIDRs = append(doc.PodCIDRs, found.Networks...)
@@ -88,14 +94,29 @@ func (n *Node) Prepare(ctx context.Context, doc config.Document) (Plan, error) {
 	return p, nil
 }
 
-func (n *Node) tailnet(ctx context.Context) *desired.Tailnet {
+// tailnet returns the last answer of tailscaled's. That it is not there, or not connected, shows in the interface; that it
+// is and does not answer is worth a note.
+func (n *Node) tailnet(ctx context.Context) (*desired.Tailnet, []desired.Note) {
 	if n.Tailnet == nil {
-		return nil
+		return nil, nil
 	}
-	if now, err := n.Tailnet(ctx); err == nil {
+	now, err := n.Tailnet(ctx)
+	if err == nil {
 		n.lastTailnet = now
+		return now, nil
 	}
-	return n.lastTailnet
+	for _, expected := range []error{tailscale.ErrNotRunning, os.ErrNotExist, syscall.ECONNREFUSED} {
+		if errors.Is(err, expected) {
+			return n.lastTailnet, nil
+		}
+	}
+	known := "the addresses of the document serve"
+	if n.lastTailnet != nil {
+		known = "what it said before serves"
+	}
+	return n.lastTailnet, []desired.Note{{
+		Code: desired.NoteTailscaleAnswer, Message: fmt.Sprintf("tailscaled does not say who is in the tailnet: %s (%v)", known, err),
+	}}
 }
 
 // shadowed asks for the way of each packet without the mark, so that no rule of the agent's takes it: where the answer

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -113,22 +115,22 @@ func (s *server) ask(ctx context.Context) (news bool, err error) {
 	s.mu.Unlock()
 	res, err := s.client.Do(req)
 	if err != nil {
-		if inner, ok := errors.AsType[*url.Error](err); ok {
-			err = inner.Err
-		}
-		return false, fmt.Errorf("get the document from %q: %w", s.url, err)
+		return false, s.trouble(err)
 	}
 	defer res.Body.Close()
-	if res.StatusCode == http.StatusNotModified {
+	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	switch {
+	case res.StatusCode == http.StatusNotModified && req.Header.Get("If-None-Match") != "":
 		return false, nil
-	}
-	if res.StatusCode != http.StatusOK {
-		return false, fmt.Errorf("get the document from %q: the server answers %s", s.url, res.Status)
+	case res.StatusCode != http.StatusOK:
+		return false, s.trouble(fmt.Errorf("the server answers %s", res.Status))
+	case kind == "text/html":
+		return false, s.trouble(errors.New("the server answers with a page of HTML, not with a document"))
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, limit+1))
 	switch {
 	case err != nil:
-		return false, fmt.Errorf("get the document from %q: %w", s.url, err)
+		return false, s.trouble(err)
 	case len(text) > limit:
 		return false, errTooLarge(s.url.String())
 	}
@@ -137,4 +139,19 @@ func (s *server) ask(ctx context.Context) (news bool, err error) {
 	news = s.text == nil || !bytes.Equal(s.text, text)
 	s.text, s.etag = text, res.Header.Get("ETag")
 	return news, nil
+}
+
+// trouble puts an error into words that stay the same as long as the error does, so that it is told once.
+func (s *server) trouble(err error) error {
+	if outer, ok := errors.AsType[*url.Error](err); ok && !outer.Timeout() {
+		err = outer.Err
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		err = fmt.Errorf("no answer within %s", requestTimeout)
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
+		err = fmt.Errorf("its certificate is valid from %s to %s, which is not now by this node's clock",
+			invalid.Cert.NotBefore.UTC().Format(time.RFC3339), invalid.Cert.NotAfter.UTC().Format(time.RFC3339))
+	}
+	return fmt.Errorf("get the document from %q: %w", s.url, err)
 }

@@ -3,6 +3,8 @@ package source
 import (
 	"context"
 	"crypto/sha256"
+	cryptotls "crypto/tls"
+	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -57,11 +59,10 @@ func text(err error) string {
 
 // A server in whose document and mood the test has a hand.
 type origin struct {
-	mu       sync.Mutex
-	body     string
-	status   int
-	location string
-	full     int // answers with the document in them
+	mu     sync.Mutex
+	body   string
+	status int
+	full   int // answers with the document in them
 }
 
 func (o *origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -69,8 +70,6 @@ func (o *origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer o.mu.Unlock()
 	etag := fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(o.body)))
 	switch {
-	case o.location != "":
-		http.Redirect(w, r, o.location, http.StatusFound)
 	case o.status != 0:
 		http.Error(w, "no", o.status)
 	case r.Header.Get("If-None-Match") == etag:
@@ -113,30 +112,118 @@ func TestAuthority(t *testing.T) {
 }
 
 func TestServerTroubles(t *testing.T) {
-	origin := &origin{}
-	web := httptest.NewServer(origin)
-	defer web.Close()
 	tests := []struct {
-		name, body, location string
-		status               int
-		want                 string
+		name   string
+		answer http.HandlerFunc
+		want   string
 	}{
-		{"not found", "", "", 404, "the server answers 404 Not Found"},
-		{"broken", "", "", 500, "the server answers 500 Internal Server Error"},
-		{"too large", strings.Repeat("x", limit+1), "", 0, "is larger than 16777216 bytes"},
-		{"sent away in clear", "", "http://192.0.2.1/", 0, `"http://192.0.2.1/" is not protected on its way`},
-		{"sent to a file", "", "file:///etc/passwd", 0, "names no host"},
-		{"sent in circles", "", "/", 0, "more than 5 redirections"},
+		{"not found", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 404) }, "the server answers 404 Not Found"},
+		{"broken", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 500) }, "the server answers 500 Internal Server Error"},
+		{"nothing new, at first", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(304) }, "the server answers 304 Not Modified"},
+		{"no content", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, "the server answers 204 No Content"},
+		{"a page", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			fmt.Fprint(w, "<html>log in</html>")
+		}, "the server answers with a page of HTML, not with a document"},
+		{"too large", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(make([]byte, limit+1))
+		}, "is larger than 16777216 bytes"},
+		{"cut off", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			fmt.Fprint(w, "half")
+		}, "unexpected EOF"},
+		{"cut off before an answer", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
+		{"sent away in clear", redirect("http://192.0.2.1/"), `"http://192.0.2.1/" is not protected on its way`},
+		{"sent to a file", redirect("file:///etc/passwd"), "names no host"},
+		{"sent in circles", redirect("/"), "more than 5 redirections"},
 	}
 	for _, tt := range tests {
-		origin.body, origin.status, origin.location = tt.body, tt.status, tt.location
-		s, err := New(web.URL, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := s.Read(t.Context()); !strings.Contains(text(err), tt.want) || got != nil {
-			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			web := httptest.NewServer(tt.answer)
+			defer web.Close()
+			s, err := New(web.URL, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := s.Read(t.Context()); !strings.Contains(text(err), tt.want) || got != nil || !strings.Contains(text(err), web.URL) {
+				t.Errorf("%v, want %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func redirect(location string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, location, http.StatusFound) }
+}
+
+// A server that takes the question, or half of its answer, and then is silent, is given up in the end.
+func TestServerIsSilent(t *testing.T) {
+	for name, begin := range map[string]string{"at once": "", "amid the answer": "half"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				source, err := New("https://example.com/a", "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				s := source.(*server)
+				s.client.Transport = silent(begin)
+				asked := time.Now()
+				_, err = s.Read(t.Context())
+				if took := time.Since(asked); took != requestTimeout || text(err) != `get the document from "https://example.com/a": no answer within 15s` {
+					t.Errorf("after %s: %v", took, err)
+				}
+			})
+		})
+	}
+}
+
+// silent answers with the beginning of a document, if there is one, and then waits until nobody asks any more.
+type silent string
+
+func (s silent) RoundTrip(req *http.Request) (*http.Response, error) {
+	if s == "" {
+		<-req.Context().Done()
+		return nil, req.Context().Err()
+	}
+	body, more := io.Pipe()
+	go func() {
+		_, _ = more.Write([]byte(s))
+		<-req.Context().Done()
+		more.CloseWithError(req.Context().Err())
+	}()
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: body}, nil
+}
+
+// A certificate that is not valid now, or not by this node's clock, is refused in words that do not change by the second.
+func TestCertificateOutOfDate(t *testing.T) {
+	tls := httptest.NewUnstartedServer(&origin{body: "one"})
+	tls.Config.ErrorLog = log.New(io.Discard, "", 0)
+	tls.StartTLS()
+	defer tls.Close()
+	pool := x509.NewCertPool()
+	pool.AddCert(tls.Certificate())
+	for name, clock := range map[string]time.Time{"expired": tls.Certificate().NotAfter.Add(time.Hour), "not yet valid": time.Unix(-1<<31, 0)} {
+		t.Run(name, func(t *testing.T) {
+			source, err := New(tls.URL, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := source.(*server)
+			config := &cryptotls.Config{RootCAs: pool, MinVersion: cryptotls.VersionTLS12}
+			s.client.Transport.(*http.Transport).TLSClientConfig = config
+			config.Time = func() time.Time { clock = clock.Add(time.Second); return clock }
+			_, err = s.Read(t.Context())
+			_, again := s.Read(t.Context())
+			if text(err) != text(again) || !strings.Contains(text(err), "its certificate is valid from 1970-01-01T00:00:00Z to ") {
+				t.Errorf("%v\n%v", err, again)
+			}
+			config = config.Clone()
+			config.Time = nil // the clock is set right
+			s.client.Transport.(*http.Transport).TLSClientConfig = config
+			if got, err := s.Read(t.Context()); string(got) != "one" {
+				t.Errorf("with the right clock: %q, %v", got, err)
+			}
+		})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -21,8 +22,11 @@ import (
 // DefaultSocket is where tailscaled listens on Linux.
 const DefaultSocket = "/var/run/tailscale/tailscaled.sock"
 
-// requestTimeout is how long a question may take. tailscaled answers from memory.
-const requestTimeout = 10 * time.Second
+// How a question is put. tailscaled answers from memory; a status with ten thousand peers is a tenth of the limit.
+const (
+	requestTimeout = 2 * time.Second
+	limit          = 128 << 20 // bytes
+)
 
 // ErrNotRunning means that tailscaled answers but is not connected to a tailnet: stopped, logged out or starting.
 var ErrNotRunning = errors.New("tailscaled is not connected to a tailnet")
@@ -67,8 +71,8 @@ func (c *Client) Tailnet(ctx context.Context) (*desired.Tailnet, error) {
 	}
 	defer body.Close()
 	var s status
-	if err := json.NewDecoder(body).Decode(&s); err != nil {
-		return nil, fmt.Errorf("read tailscaled's status: %w", err)
+	if err := json.NewDecoder(io.LimitReader(body, limit)).Decode(&s); err != nil {
+		return nil, fmt.Errorf("read tailscaled's status: %w", inTime(err))
 	}
 	if s.BackendState != "Running" || s.Self == nil {
 		return nil, fmt.Errorf("%w (state %q)", ErrNotRunning, s.BackendState)
@@ -125,7 +129,10 @@ func (c *Client) get(ctx context.Context, what string) (io.ReadCloser, error) {
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("ask tailscaled: %w", err)
+		if inner, ok := errors.AsType[*url.Error](err); ok {
+			err = inner.Err
+		}
+		return nil, fmt.Errorf("ask tailscaled: %w", inTime(err))
 	}
 	if res.StatusCode != http.StatusOK {
 		defer res.Body.Close()
@@ -133,4 +140,12 @@ func (c *Client) get(ctx context.Context, what string) (io.ReadCloser, error) {
 		return nil, fmt.Errorf("ask tailscaled: %s: %s", res.Status, strings.TrimSpace(string(text)))
 	}
 	return res.Body, nil
+}
+
+// inTime says how long an answer was waited for that did not come.
+func inTime(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("no answer within %s", requestTimeout)
+	}
+	return err
 }

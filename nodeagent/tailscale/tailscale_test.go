@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -78,6 +79,21 @@ func TestTailnetErrors(t *testing.T) {
 			fmt.Fprint(w, text)
 		})
 	}
+	endless := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		piece := []byte(strings.Repeat(" ", 1<<20))
+		for r.Context().Err() == nil {
+			_, _ = w.Write(piece)
+		}
+	})
+	hangs := func(begin string) *Client {
+		return serve(t, func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprint(w, begin)
+			if begin != "" {
+				w.(http.Flusher).Flush()
+			}
+			<-r.Context().Done()
+		})
+	}
 	tests := []struct {
 		name   string
 		client *Client
@@ -89,11 +105,19 @@ func TestTailnetErrors(t *testing.T) {
 		{"starting", answer(200, `{"BackendState":"Starting"}`), ErrNotRunning, `state "Starting"`},
 		{"denied", answer(403, "access denied\n"), nil, "ask tailscaled: 403 Forbidden: access denied"},
 		{"garbage", answer(200, "<html>"), nil, "read tailscaled's status: invalid character"},
+		{"broken", answer(500, "out of order"), nil, "ask tailscaled: 500 Internal Server Error: out of order"},
+		{"hangs", hangs(""), nil, "ask tailscaled: no answer within 2s"},
+		{"hangs amid the answer", hangs(`{"BackendState":`), nil, "read tailscaled's status: no answer within 2s"},
+		{"endless", endless, nil, "read tailscaled's status: "},
 		{"cut off", answer(200, `{"BackendState":"Run`), nil, "read tailscaled's status: unexpected EOF"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			begin := time.Now()
 			_, err := tt.client.Tailnet(t.Context())
+			if took := time.Since(begin); took > requestTimeout+time.Second {
+				t.Errorf("it took %s", took)
+			}
 			if err == nil || tt.is != nil && !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("got %v, want %v with %q", err, tt.is, tt.text)
 			}

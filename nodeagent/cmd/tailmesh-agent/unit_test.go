@@ -1,6 +1,9 @@
 package main
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +13,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/internal/cli"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/metrics"
 )
 
 func read(t *testing.T, path string) string {
@@ -87,5 +94,57 @@ func TestSameConfinement(t *testing.T) {
 	slices.Sort(writable)
 	if diff := cmp.Diff([]string{"/run/tailmesh", "/var/lib/tailmesh"}, writable); diff != "" || len(mounts) < 4 {
 		t.Errorf("of %d mounts these can be written (-want +got):\n%s", len(mounts), diff)
+	}
+}
+
+// The DaemonSet mounts every folder that the program looks into unless it is told otherwise, the units make those that are
+// the agent's own, and the probes ask for what the program serves.
+func TestSamePaths(t *testing.T) {
+	manifest := read(t, "../../../examples/kubernetes/tailmesh-agent.yaml")
+	mounted := map[string]string{} // the host's folder by the container's
+	for _, m := range regexp.MustCompile(`(?m)^ +- \{name: (\w+), mountPath: (\S+?)(?:, readOnly: true)?\}$`).FindAllStringSubmatch(manifest, -1) {
+		volume := regexp.MustCompile(`(?m)^ +- name: ` + m[1] + ` .*\n +(?:hostPath: \{path: ([^,}]+)|(configMap))`).FindStringSubmatch(manifest)
+		if volume == nil {
+			t.Fatalf("there is no volume for the mount %q", m[1])
+		}
+		mounted[m[2]] = volume[1] + volume[2]
+	}
+	var help strings.Builder
+	cli.Run(t.Context(), cli.Env{Kernel: kernel.NewFake(), Stdout: &help, Stderr: io.Discard}, []string{"run", "--help"})
+	want := map[string]string{"/etc/cni/net.d": "/etc/cni/net.d"}
+	for _, m := range regexp.MustCompile(`--(\w+) string .*\(default "(/.*?)"\)`).FindAllStringSubmatch(help.String(), -1) {
+		flag, path := m[1], m[2]
+		switch flag {
+		case "config":
+			want[filepath.Dir(path)] = "configMap"
+		case "socket":
+			want[filepath.Dir(path)] = strings.TrimPrefix(filepath.Dir(path), "/var")
+		case "lock":
+			want[filepath.Dir(path)] = filepath.Dir(path)
+		case "state":
+			want[path] = path
+		}
+	}
+	if diff := cmp.Diff(want, mounted); diff != "" || len(want) != 5 {
+		t.Errorf("mounts (-of the program's folders +of the DaemonSet):\n%s", diff)
+	}
+	for kind, folder := range map[string]string{"Configuration": "/etc/", "Runtime": "/run/", "State": "/var/lib/"} {
+		name := regexp.MustCompile(`(?m)^` + kind + `Directory=(.*)$`).FindStringSubmatch(read(t, "tailmesh-agent.service"))
+		if name == nil || mounted[folder+name[1]] == "" {
+			t.Errorf("the unit has the %s directory %q, and the DaemonSet mounts %v", kind, name, mounted)
+		}
+	}
+	handler := metrics.New("").Handler()
+	listen := regexp.MustCompile(`--listen, "(.*):(\d+)"`).FindStringSubmatch(manifest)
+	probes := regexp.MustCompile(`httpGet: \{host: (.*), port: (\d+), path: (.*)\}`).FindAllStringSubmatch(manifest, -1)
+	for _, probe := range probes {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, probe[3], nil))
+		if w.Code == http.StatusNotFound || probe[1] != listen[1] || probe[2] != listen[2] {
+			t.Errorf("the probe %q asks for what is not served at %q", probe[0], listen[0])
+		}
+	}
+	if len(probes) != 2 {
+		t.Errorf("%d probes, want one of readiness and one of liveness", len(probes))
 	}
 }

@@ -67,18 +67,16 @@ func Run(ctx context.Context, env Env, args []string) int {
 	c := &command{env: env}
 	root := c.root()
 	root.SetArgs(args)
-	code := exitYes
-	if executed, err := root.ExecuteContextC(ctx); err != nil {
-		code = c.fail(executed, err)
-	} else {
-		code = c.code
+	executed, err := root.ExecuteContextC(ctx)
+	if err != nil {
+		c.code = c.fail(executed, err)
 	}
 	if out.err != nil {
 		// An answer that did not arrive is none, whatever it was.
 		fmt.Fprintf(env.Stderr, "tailmesh-agent: cannot write the answer: %v\n", out.err)
 		return exitUnknown
 	}
-	return code
+	return c.code
 }
 
 func (c *command) root() *cobra.Command {

@@ -53,7 +53,7 @@ func (c *command) run() *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.serve(cmd.Context()) },
 	}
-	cmd.Flags().StringVar(&r.listen, "listen", "", "serve /metrics and /healthz at this address, such as 127.0.0.1:9464")
+	cmd.Flags().StringVar(&r.listen, "listen", "", "serve /metrics, /livez, /readyz and /healthz at this address, such as 127.0.0.1:9464")
 	cmd.Flags().StringVar(&r.state, "state", "/var/lib/tailmesh", "folder for the last good document")
 	cmd.Flags().StringVar(&r.logFormat, "log-format", "text", "text or json")
 	return cmd

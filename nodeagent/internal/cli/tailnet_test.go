@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/nstest"
@@ -29,16 +30,7 @@ type tailscaled struct {
 
 func startTailscaled(t *testing.T, status string) *tailscaled {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ts") //nolint:usetesting // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	d := &tailscaled{socket: filepath.Join(dir, "s"), status: status, change: make(chan struct{})}
-	listener, err := net.Listen("unix", d.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := &tailscaled{status: status, change: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/localapi/v0/status", func(w http.ResponseWriter, _ *http.Request) {
 		status, _ := d.now()
@@ -57,10 +49,23 @@ func startTailscaled(t *testing.T, status string) *tailscaled {
 			}
 		}
 	})
-	server := &http.Server{Handler: mux}
+	d.socket = serveSocket(t, mux)
+	return d
+}
+
+// serveSocket answers on a unix socket until the test ends, and returns its path.
+func serveSocket(t *testing.T, handler http.Handler) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ts") //nolint:usetesting // a socket's path must be short
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "s")
+	listener, err := net.Listen("unix", socket)
+	must(t, err)
+	server := &http.Server{Handler: handler}
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { server.Close() })
-	return d
+	return socket
 }
 
 func (d *tailscaled) now() (string, <-chan struct{}) {
@@ -117,4 +122,38 @@ func TestRunFollowsTheTailnet(t *testing.T) {
 		t.Errorf("another node's document was not refused; log:\n%s", log)
 	}
 	expect("100.64.0.12, 100.64.0.13")
+}
+
+// A tailscaled that takes questions and answers none, or answers nonsense, delays a command by two seconds at most, and is
+// named; the document's addresses serve.
+func TestTailscaledInTrouble(t *testing.T) {
+	answer := func(status int, text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status); fmt.Fprint(w, text) }
+	}
+	for _, tt := range []struct {
+		name    string
+		handler http.HandlerFunc
+		why     string
+	}{
+		{"silent", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "ask tailscaled: no answer within 2s"},
+		{"garbage", answer(200, "<html>"), "read tailscaled's status: invalid character '<'"},
+		{"out of order", answer(500, "no"), "ask tailscaled: 500 Internal Server Error: no"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			nstest.NewNode(t)
+			a := newAgent(t, nodeDocument)
+			socket := serveSocket(t, tt.handler)
+			for _, verb := range []string{"plan", "apply", "status"} {
+				begin := time.Now()
+				stdout, stderr, code := a.run(verb, "--socket", socket)
+				if took := time.Since(begin); took > 4*time.Second {
+					t.Errorf("%s took %s", verb, took)
+				}
+				if want := map[string]int{"plan": exitNo}[verb]; code != want || strings.Count(stderr, "\n") != 1 ||
+					!strings.HasPrefix(stderr, "note: tailscaled does not say who is in the tailnet: the addresses of the document serve ("+tt.why) {
+					t.Errorf("%s: exit code %d\n%s%s", verb, code, stdout, stderr)
+				}
+			}
+		})
+	}
 }
