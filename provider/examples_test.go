@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/controlsim"
 )
@@ -102,6 +104,9 @@ func TestExamples(t *testing.T) {
 			w := newWorkspace(t, exampleTailnet(t, folder), os.DirFS(folder))
 			w.withSource()
 			w.must("tofu init")
+			if tests, err := filepath.Glob(filepath.Join(folder, "tests/*.tftest.hcl")); err != nil || len(tests) > 0 {
+				w.must("tofu test")
+			}
 			w.must("tofu apply -auto-approve")
 			if r := w.sh("tofu plan -detailed-exitcode"); r.code != 0 {
 				t.Errorf("there is something to do after an apply: exit code %d\n%s", r.code, r.out)
@@ -113,4 +118,31 @@ func TestExamples(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whatever can be imported can have its configuration written by the program, as it is: there is nothing to change then.
+func TestGeneratedConfiguration(t *testing.T) {
+	needTofu(t)
+	t.Parallel()
+	tailnet := newTailnet(t, controlsim.Options{Policy: meshPolicy})
+	ams1 := tailnet.ams1(t)
+	if _, err := connected(t, tailnet, controlsim.DefaultAPIKey).client.SetDeviceRoutes(t.Context(), ams1.NodeID, []string{"10.7.0.0/16"}); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorkspace(t, tailnet, fstest.MapFS{})
+	config := source
+	for kind, id := range map[string]string{
+		"tailmesh_policy": "policy", "tailmesh_device_tags": ams1.NodeID, "tailmesh_device_routes": ams1.NodeID,
+		"tailmesh_device_authorization": ams1.NodeID,
+	} {
+		config += fmt.Sprintf("import {\n  to = %s.this\n  id = %q\n}\n", kind, id)
+	}
+	w.write("main.tf", config)
+	w.must("tofu init")
+	w.must("tofu plan -generate-config-out=generated.tf")
+	if out := w.must("tofu apply -auto-approve"); !strings.Contains(out, "4 imported, 0 added, 0 changed, 0 destroyed") {
+		t.Error(out)
+	}
+	w.must("tofu plan -detailed-exitcode")
+	tailnet.noWrites(t)
 }
