@@ -25,16 +25,22 @@ func TestFromEnv(t *testing.T) {
 	}{
 		{"nothing", nil, Config{}, ""},
 		{
-			"an API key, and where", map[string]string{"TAILSCALE_API_KEY": "tskey-api-x", "TAILSCALE_TAILNET": "example.com", "TAILSCALE_BASE_URL": "http://127.0.0.1:1"},
-			Config{APIKey: "tskey-api-x", Tailnet: "example.com", BaseURL: "http://127.0.0.1:1"}, "",
+			"an API key, and where",
+			map[string]string{"TAILSCALE_API_KEY": "tskey-api-x", "TAILSCALE_TAILNET": "example.com", "TAILSCALE_BASE_URL": "http://127.0.0.1:1"},
+			Config{APIKey: "tskey-api-x", Tailnet: "example.com", BaseURL: "http://127.0.0.1:1"},
+			"",
 		},
 		{
-			"an OAuth client by its older names", map[string]string{"OAUTH_CLIENT_ID": "k1", "OAUTH_CLIENT_SECRET": "tskey-client-k1-x"},
-			Config{OAuthClientID: "k1", OAuthClientSecret: "tskey-client-k1-x"}, "",
+			"an OAuth client by its older names",
+			map[string]string{"OAUTH_CLIENT_ID": "k1", "OAUTH_CLIENT_SECRET": "tskey-client-k1-x"},
+			Config{OAuthClientID: "k1", OAuthClientSecret: "tskey-client-k1-x"},
+			"",
 		},
 		{
-			"the newer names first", map[string]string{"OAUTH_CLIENT_ID": "old", "TAILSCALE_OAUTH_CLIENT_ID": "k1", "TAILSCALE_IDENTITY_TOKEN": "a.b.c"},
-			Config{OAuthClientID: "k1", IdentityToken: "a.b.c"}, "",
+			"the newer names first",
+			map[string]string{"OAUTH_CLIENT_ID": "old", "TAILSCALE_OAUTH_CLIENT_ID": "k1", "TAILSCALE_IDENTITY_TOKEN": "a.b.c"},
+			Config{OAuthClientID: "k1", IdentityToken: "a.b.c"},
+			"",
 		},
 		{"a file", map[string]string{"TAILSCALE_API_KEY": "file:" + key}, Config{APIKey: "tskey-api-x"}, ""},
 		{"an empty file", map[string]string{"TAILSCALE_API_KEY": "file:" + empty}, Config{}, "TAILSCALE_API_KEY: "},

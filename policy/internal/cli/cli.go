@@ -147,6 +147,8 @@ devices needs an inventory, {"devices":[...],"users":[...]}, each as the API lis
   api=https://api.tailscale.com/api/v2/tailnet/-
   curl -s -u "$TAILSCALE_API_KEY:" "$api/devices?fields=all" "$api/users" | jq -s add > inventory.json
 
+Only pull, push, watch and the name live ask Tailscale.
+
 Exit codes: 0 yes; 1 no; 2 could not tell, or the program was called wrongly.`,
 		Example: `  tailmesh-policy check policy.hujson --inventory inventory.json
   tailmesh-policy can tag:node tag:node --proto ip-in-ip policy.hujson --inventory inventory.json
@@ -179,6 +181,9 @@ Exit codes: 0 yes; 1 no; 2 could not tell, or the program was called wrongly.`,
 		newConvertCmd(e),
 		newDiffCmd(e),
 		newReportCmd(e),
+		newPullCmd(e),
+		newPushCmd(e),
+		newWatchCmd(e),
 		newSimCmd(e),
 	)
 	for _, cmd := range root.Commands() {

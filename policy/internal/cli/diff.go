@@ -25,7 +25,8 @@ review. Each line names the two ends as the policy does and the edit that is the
 inventory does not tell, such as the members of a synced group, is listed apart.
 
 OLD and NEW are files, - for standard input, or REVISION:PATH for a file in a git revision, where PATH is from the top
-of the repository, or with ./ from the current directory.
+of the repository, or with ./ from the current directory. The word live stands for the policy in force, and then the
+inventory is that of the API where none is named. ` + credentialsHelp + `
 
 --json prints
 
@@ -36,6 +37,7 @@ Exit codes: 0 compared; 1 with --exit-code, access differs; 2 could not tell, wi
 what the inventory does not tell alone whether access differs.`,
 		Example: `  tailmesh-policy diff HEAD:policy.hujson policy.hujson --inventory inventory.json
   tailmesh-policy diff origin/main:policy.hujson HEAD:policy.hujson -i inventory.json --markdown   # for a review comment
+  tailmesh-policy diff live policy.hujson
   tailmesh-policy diff old.hujson new.hujson -i inventory.json --exit-code --json | jq '.gained[].dst.names'`,
 		Args: args("OLD", "NEW"),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -65,7 +67,7 @@ what the inventory does not tell alone whether access differs.`,
 			return nil
 		},
 	}
-	in.inventoryFlag(cmd, true)
+	in.inventoryFlag(cmd, false)
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 where access differs")
 	cmd.Flags().BoolVar(&markdown, "markdown", false, "print a comment for a review")
 	out.flags(cmd, false)
@@ -84,23 +86,34 @@ func (in *inputs) loadTwo(ctx context.Context, e env, old, new string) (*loaded,
 	if fromStdin > 1 {
 		return nil, nil, errors.New("only one file can be read from standard input")
 	}
+	var inv *policy.Inventory
+	var inForce *tailnet
+	var err error
+	switch {
+	case isLive(old) || isLive(new):
+		if inForce, err = in.live(ctx, e); err == nil {
+			inv = inForce.inventory
+		}
+	case in.inventory == "":
+		err = usageError{"tailmesh-policy diff", errNoInventory}
+	default:
+		inv, err = in.readInventory(e)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
 	var out [2]*loaded
 	for i, name := range []string{old, new} {
+		if isLive(name) {
+			out[i] = inForce.loaded()
+			continue
+		}
 		src, err := readSource(ctx, e, name)
 		if err != nil {
 			return nil, nil, err
 		}
-		out[i] = &loaded{file: displayName(name), src: src}
+		out[i] = &loaded{file: displayName(name), src: src, inventory: inv}
 	}
-	text, err := readFile(e, in.inventory)
-	if err != nil {
-		return nil, nil, err
-	}
-	inv, err := policy.ParseInventory(text)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", displayName(in.inventory), describeJSON(text, err))
-	}
-	out[0].inventory, out[1].inventory = inv, inv
 	return out[0], out[1], nil
 }
 

@@ -104,12 +104,8 @@ func (in *inputs) load(e env) (*loaded, error) {
 		return nil, err
 	}
 	if in.inventory != "" {
-		text, err := readFile(e, in.inventory)
-		if err != nil {
+		if out.inventory, err = in.readInventory(e); err != nil {
 			return nil, err
-		}
-		if out.inventory, err = policy.ParseInventory(text); err != nil {
-			return nil, fmt.Errorf("%s: %w", displayName(in.inventory), describeJSON(text, err))
 		}
 	}
 	if in.require != "" {
@@ -122,6 +118,19 @@ func (in *inputs) load(e env) (*loaded, error) {
 		}
 	}
 	return out, nil
+}
+
+// readInventory reads the inventory that is named.
+func (in *inputs) readInventory(e env) (*policy.Inventory, error) {
+	text, err := readFile(e, in.inventory)
+	if err != nil {
+		return nil, err
+	}
+	inv, err := policy.ParseInventory(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", displayName(in.inventory), describeJSON(text, err))
+	}
+	return inv, nil
 }
 
 // check judges what was loaded.

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/google/renameio/v2/maybe"
+	"github.com/spf13/cobra"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/textdiff"
+)
+
+func newPullCmd(e env) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "pull [FILE]",
+		Short: "Get the policy in force as a file",
+		Long: `pull writes the policy in force, comments included, to FILE, or to standard output. Its ETag, which names this very
+version to push --if-match, goes to standard error.
+
+A FILE that is there and says something else is left as it is, unless --force is given: it may hold work of yours.
+
+` + credentialsHelp + `
+
+Exit codes: 0 FILE is what is in force; 1 FILE differs, and was left as it is; 2 trouble.`,
+		Example: `  tailmesh-policy pull policy.hujson
+  tailmesh-policy pull | tailmesh-policy lint -`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return fmt.Errorf("%q is one argument too many", args[1])
+			}
+			return nil
+		},
+		ValidArgsFunction: policyArg(0),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := e.connect()
+			if err != nil {
+				return err
+			}
+			live, err := api.GetPolicy(cmd.Context())
+			if err != nil {
+				return err
+			}
+			file := stdinName
+			if len(args) > 0 {
+				file = args[0]
+			}
+			if file == stdinName {
+				fmt.Fprintf(e.Stderr, "ETag %s\n", live.ETag)
+				_, err := fmt.Fprint(e.Stdout, live.HuJSON)
+				return err
+			}
+			return save(e, file, live.HuJSON, live.ETag, force)
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "replace a FILE that says something else")
+	return cmd
+}
+
+// save writes a policy to a file, which keeps its own formatting where it says the same already.
+func save(e env, file, text, etag string, force bool) error {
+	old, err := readFile(e, file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = maybe.WriteFile(file, []byte(text), 0o644)
+	case err != nil:
+		return err
+	case textdiff.Same(string(old), text):
+		fmt.Fprintf(e.Stderr, "%s: is what is in force, ETag %s\n", file, etag)
+		return nil
+	case !force:
+		return exitError{code: exitNo, err: fmt.Errorf(
+			"%s differs from what is in force and was left as it is; see: tailmesh-policy diff live %s; --force replaces it", file, file)}
+	default:
+		err = rewrite(file, []byte(text))
+	}
+	if err != nil {
+		if path, ok := errors.AsType[*fs.PathError](err); ok {
+			err = path.Err // without the name of the file that was to take its place
+		} else if link, ok := errors.AsType[*os.LinkError](err); ok {
+			err = link.Err
+		}
+		return fmt.Errorf("cannot write %q: %w", file, err)
+	}
+	fmt.Fprintf(e.Stderr, "%s: written, ETag %s\n", file, etag)
+	return nil
+}
