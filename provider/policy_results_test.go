@@ -70,6 +70,7 @@ func TestPolicyResults(t *testing.T) {
 	changed := strings.Replace(meshPolicy, "6443", "10250", 1)
 	reformatted := strings.Replace(changed, `["*", "ip-in-ip:*"]`, "[\n\"*\",\n\"ip-in-ip:*\"]", 1)
 	requirement := strings.Replace(meshRequirement, "futhark", "alphabet", 1)
+	var foretold string
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: factories(),
 		Steps: []resource.TestStep{
@@ -123,7 +124,16 @@ func TestPolicyResults(t *testing.T) {
 			{
 				Config: tailnet.config(policyConfig(meshPolicy, "validation = \"server\"\n"+requirement)),
 				ConfigPlanChecks: preApply(plancheck.ExpectKnownValue("tailmesh_policy.this", tfjsonpath.New("test_results"), knownvalue.Null()),
-					plancheck.ExpectUnknownValue("tailmesh_policy.this", tfjsonpath.New("live_content"))),
+					plancheck.ExpectKnownValue("tailmesh_policy.this", tfjsonpath.New("live_content"), knownvalue.StringFunc(func(text string) error {
+						foretold = text
+						return nil
+					}))),
+				Check: func(*terraform.State) error {
+					if live, _ := tailnet.Policy(); live != foretold {
+						return fmt.Errorf("the plan foretold %q, and stored is %q", foretold, live)
+					}
+					return nil
+				},
 			},
 			{ // with devices that are given, all is known, of the first plan too
 				Config:           tailnet.config(policyConfig(meshPolicy, "inventory = "+heredoc(string(meshNodes(2)))+meshRequirement)),

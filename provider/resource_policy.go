@@ -243,6 +243,12 @@ func (r *policyResource) ModifyPlan(ctx context.Context, req resource.ModifyPlan
 	case !created && check.report != nil && seen != nil:
 		plan.setAccess(accessChange(state.Content.ValueString(), plan.Content.ValueString(), seen))
 	}
+	if written && !created && known(ctx, plan.Content) {
+		// Foretold, a change of a line shows as that; unknown, it would show the whole text that goes.
+		if text, err := policy.Format([]byte(plan.Content.ValueString())); err == nil {
+			plan.LiveContent = types.StringValue(string(text))
+		}
+	}
 	switch {
 	case !written && plan.Inventory.Equal(state.Inventory) && plan.Requirements.Equal(state.Requirements) && plan.Validation.Equal(state.Validation):
 		plan.TestResults = state.TestResults
@@ -436,7 +442,11 @@ func (r *policyResource) Update(ctx context.Context, req resource.UpdateRequest,
 		if resp.Diagnostics.HasError() {
 			return
 		}
+		foretold := plan.LiveContent
 		plan.stored(saved)
+		if known(ctx, foretold) { // an apply must come to what the plan said; the next refresh says what is there
+			plan.LiveContent = foretold
+		}
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, plan)...)
 }
