@@ -541,6 +541,32 @@ func TestUnreliableIPTables(t *testing.T) {
 	})
 }
 
+// iptables needs a right more than the rest, and what is missing is named.
+func TestIPTablesWithoutRaw(t *testing.T) {
+	iptablesOnly(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		a := b.agent(t, b.document(""))
+		var stderr string
+		var code int
+		node.Go(func() { // the thread ends with it
+			for _, err := range []error{
+				unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_NET_RAW, 0, 0, 0),
+				unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_ADMIN, 0, 0, 0),
+			} {
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			_, stderr, code = a.run("apply")
+		})()
+		const want = "tailmesh-agent: iptables needs CAP_NET_RAW beside CAP_NET_ADMIN: run as root, or add it to the unit as its comments say"
+		if code != exitUnknown || !strings.Contains(stderr, want) {
+			t.Errorf("exit code %d, %s", code, stderr)
+		}
+		a.want(exitYes, "apply") // and from there it goes on
+	})
+}
+
 // Without the programs nothing is changed, and one message says what to do. With `auto` they are not missed.
 func TestWithoutIPTables(t *testing.T) {
 	node := nstest.NewNode(t)

@@ -260,6 +260,10 @@ func problem(err error, command string) error {
 	if isLocked(err) {
 		return &LockedError{Command: command}
 	}
+	if strings.Contains(text, "Can't open socket to ipset") || strings.Contains(text, "you must be root") {
+		return fmt.Errorf("iptables needs CAP_NET_RAW beside CAP_NET_ADMIN: run as root, or add it to the unit as its comments say "+
+			"(stopped at %s)", command)
+	}
 	_, said, found := strings.Cut(text, fmt.Sprintf("exit status %d: ", known.ExitStatus()))
 	if !found {
 		said = text
