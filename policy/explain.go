@@ -99,7 +99,7 @@ func (c *Compiled) meet(s, d party, f flow) map[string]*meeting {
 					continue
 				}
 				if r.selfPorts != nil {
-					if sameOwner(se, de) == Fail {
+					if !sameOwner(se, de) {
 						continue
 					}
 				} else if len(ports) == 0 {
@@ -111,7 +111,7 @@ func (c *Compiled) meet(s, d party, f flow) map[string]*meeting {
 					out[r.node.Path] = m
 				}
 				m.covers = append(m.covers, r.covers(ports))
-				if v := c.judge(se, de, f, own).verdict; v == Pass || m.verdict == Fail {
+				if v := c.judge(se, de, c.offers(de, f, own)).verdict; v == Pass || m.verdict == Fail {
 					m.verdict = v
 				}
 			}

@@ -197,23 +197,25 @@ type outcome struct {
 	missing []string
 }
 
-// judge decides a flow between two endpoints of the same address family. The first rule that surely admits it decides;
-// without one, rules that might are what makes it Undecided.
-func (c *Compiled) judge(src, dst endpoint, f flow, candidates []posting) outcome {
-	out := outcome{verdict: Fail}
+// offer is a rule that admits a flow to a destination, for whoever its sources are.
+type offer struct {
+	rule    *rule
+	verdict Verdict // never Fail
+	missing []string
+}
+
+// offers finds which of the rules that name a destination admit a flow to it. It asks nothing about sources, of which
+// there may be many for one destination.
+func (c *Compiled) offers(dst endpoint, f flow, candidates []posting) []offer {
+	icmp := f.proto == protoICMP || f.proto == protoICMPv6
+	var out []offer
 	for i := 0; i < len(candidates); {
 		r := candidates[i].rule
 		// All destinations of one rule that hold dst count together: their ports add up.
-		var sure, maybe []PortRange
+		sure, maybe := r.selfPorts, []PortRange(nil)
 		var lacks []string
 		for ; i < len(candidates) && candidates[i].rule == r; i++ {
-			if r.selfPorts != nil {
-				switch sameOwner(src, dst) {
-				case Pass:
-					sure = r.selfPorts
-				case Undecided:
-					maybe, lacks = r.selfPorts, append(lacks, "an inventory of devices")
-				}
+			if r.selfPorts != nil || !icmp && !r.lists(f.proto) {
 				continue
 			}
 			d := r.dsts[candidates[i].part]
@@ -230,27 +232,32 @@ func (c *Compiled) judge(src, dst endpoint, f flow, candidates []posting) outcom
 				maybe, lacks = append(maybe, d.ports...), append(lacks, orInventory(d.to.missing))
 			}
 		}
-		verdict := Fail
 		if r.admits(f, sure) {
-			verdict = Pass
+			out = append(out, offer{rule: r, verdict: Pass})
 		} else if len(maybe) > 0 && r.admits(f, append(maybe, sure...)) {
-			verdict = Undecided
+			out = append(out, offer{rule: r, verdict: Undecided, missing: lacks})
 		}
-		if verdict == Fail {
+	}
+	return out
+}
+
+// judge decides a flow between two endpoints of the same address family by what is offered at dst. The first rule that
+// surely admits it decides; without one, rules that might are what makes it Undecided.
+func (c *Compiled) judge(src, dst endpoint, offers []offer) outcome {
+	out := outcome{verdict: Fail}
+	for _, o := range offers {
+		if o.rule.selfPorts != nil && !sameOwner(src, dst) {
 			continue
 		}
-		srcVerdict, srcLacks := r.src.judge(c, src)
+		v, lacks := o.rule.src.judge(c, src)
 		switch {
-		case srcVerdict == Fail:
-		case srcVerdict == Pass && verdict == Pass:
-			return outcome{verdict: Pass, rule: r}
+		case v == Fail:
+		case v == Pass && o.verdict == Pass:
+			return outcome{verdict: Pass, rule: o.rule}
 		default:
-			if verdict == Undecided {
-				out.missing = append(out.missing, lacks...)
-			}
-			out.missing = append(out.missing, srcLacks...)
+			out.missing = append(append(out.missing, o.missing...), lacks...)
 			if out.rule == nil {
-				out.verdict, out.rule = Undecided, r
+				out.verdict, out.rule = Undecided, o.rule
 			}
 		}
 	}
@@ -292,11 +299,9 @@ func (c *Compiled) passesBy(tags []string, a netip.Addr) bool {
 	return routers > 0
 }
 
-func sameOwner(src, dst endpoint) Verdict {
-	if a := src.owner(); a != "" && a == dst.owner() {
-		return Pass
-	}
-	return Fail
+func sameOwner(src, dst endpoint) bool {
+	owner := src.owner()
+	return owner != "" && owner == dst.owner()
 }
 
 // owner is the login of the user whose the endpoint is, empty for a tagged device and for whatever is nobody's.

@@ -85,10 +85,7 @@ func (c *Compiled) between(src, dst []endpoint, f flow) pairs {
 	var out pairs
 	from := c.parties(src)
 	for _, d := range c.parties(dst) {
-		admitting := make([][]posting, len(d.ends))
-		for i, e := range d.ends {
-			admitting[i] = c.admitting(c.candidates(d, e), f)
-		}
+		offers := c.offersTo(d, f)
 		for _, s := range from {
 			best := outcome{verdict: Fail}
 			for i, de := range d.ends {
@@ -96,7 +93,7 @@ func (c *Compiled) between(src, dst []endpoint, f flow) pairs {
 					if !sameFamily(se, de) {
 						continue
 					}
-					if o := c.judge(se, de, f, admitting[i]); o.verdict == Pass || best.verdict == Fail {
+					if o := c.judge(se, de, offers[i]); o.verdict == Pass || best.verdict == Fail {
 						best = o
 					}
 					if best.verdict == Pass {
@@ -127,15 +124,11 @@ func sameFamily(a, b endpoint) bool {
 	return !a.addr.IsValid() || !b.addr.IsValid() || a.addr.BitLen() == b.addr.BitLen()
 }
 
-// admitting leaves the candidates that could admit a flow by protocol, which is nearly none of them for a protocol
-// without ports.
-func (c *Compiled) admitting(all []posting, f flow) []posting {
-	icmp := f.proto == protoICMP || f.proto == protoICMPv6
-	var out []posting
-	for _, p := range all {
-		if icmp || p.rule.lists(f.proto) {
-			out = append(out, p)
-		}
+// offersTo are the offers at each end of a party.
+func (c *Compiled) offersTo(p party, f flow) [][]offer {
+	out := make([][]offer, len(p.ends))
+	for i, e := range p.ends {
+		out[i] = c.offers(e, f, c.candidates(p, e))
 	}
 	return out
 }

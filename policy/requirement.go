@@ -97,6 +97,7 @@ func (c *Compiled) require(req Requirement) RequirementResult {
 	admitting := map[*rule]bool{}
 	from := c.parties(src)
 	for _, d := range c.parties(dst) {
+		offers := c.offersTo(d, f)
 		for _, s := range from {
 			n := pairsOf(s, d)
 			if n == 0 {
@@ -107,7 +108,7 @@ func (c *Compiled) require(req Requirement) RequirementResult {
 				continue
 			}
 			res.Pairs += n
-			o, at := c.requireParty(s, d, f)
+			o, at := c.requireParty(s, d, offers)
 			switch o.verdict {
 			case Pass:
 				admitting[o.rule] = true
@@ -277,18 +278,18 @@ func shareFamily(s, d party) bool {
 	})
 }
 
-// requireParty judges one pair of parties in every family they share; at says which ends decided.
-func (c *Compiled) requireParty(s, d party, f flow) (outcome, failedParty) {
+// requireParty judges one pair of parties in every family they share, by what is offered at the ends of d; at says which
+// ends decided.
+func (c *Compiled) requireParty(s, d party, offers [][]offer) (outcome, failedParty) {
 	worst := outcome{verdict: Fail}
 	at := failedParty{s.ends[0], d.ends[0]}
 	judged := false
-	for _, de := range d.ends {
-		candidates := c.admitting(c.candidates(d, de), f)
+	for i, de := range d.ends {
 		for _, se := range s.ends {
 			if !sameFamily(se, de) {
 				continue
 			}
-			o := c.judge(se, de, f, candidates)
+			o := c.judge(se, de, offers[i])
 			if !judged || o.verdict == Fail && worst.verdict != Fail || o.verdict == Undecided && worst.verdict == Pass {
 				worst, at = o, failedParty{se, de}
 			}

@@ -198,8 +198,8 @@ func (c *Compiled) sshJudge(src, dst endpoint, user string) sshOutcome {
 // sshAdmits says whether a rule is about a pair, whoever logs in.
 func (c *Compiled) sshAdmits(r *sshRule, src, dst endpoint) (Verdict, []string) {
 	to, missing := Fail, []string(nil)
-	if r.self {
-		to = sameOwner(src, dst)
+	if r.self && sameOwner(src, dst) {
+		to = Pass
 	}
 	for _, d := range r.dsts {
 		if to == Pass {
@@ -209,7 +209,7 @@ func (c *Compiled) sshAdmits(r *sshRule, src, dst endpoint) (Verdict, []string) 
 			to = v
 		}
 	}
-	if to == Fail && r.splits() && sameOwner(src, dst) == Pass && r.src.has(c, dst) == Pass {
+	if to == Fail && r.splits() && sameOwner(src, dst) && r.src.has(c, dst) == Pass {
 		to = Pass // a source gets what concerns its own user, though it is no destination
 	}
 	if to == Fail {
