@@ -135,6 +135,9 @@ func (l *Loop) pass(ctx context.Context, cause string) (p Pass) {
 		plan, err = l.Node.Prepare(ctx, doc)
 	}
 	switch {
+	case ctx.Err() != nil: // whatever came of it, it is over
+		p.Err = ctx.Err()
+		return p
 	case err == nil:
 		l.lastBad = ""
 		l.keep(doc)

@@ -273,6 +273,26 @@ func TestLoopStartsWithABadDocument(t *testing.T) {
 	})
 }
 
+// Being told to end is no trouble, at whatever moment it comes.
+func TestLoopEndsQuietly(t *testing.T) {
+	for name, load := range map[string]error{"amid a document": &reconcile.BadDocumentError{Err: context.Canceled}, "amid a pass": nil} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			var log bytes.Buffer
+			f := newNode()
+			loop := &reconcile.Loop{
+				Node:    &reconcile.Node{Kernel: f},
+				Load:    func() (config.Document, error) { cancel(); return document(12), load },
+				Observe: func(p reconcile.Pass) { t.Errorf("observed %+v", p) },
+				Log:     slog.New(slog.NewTextHandler(&log, nil)),
+			}
+			if err := loop.Run(ctx); !errors.Is(err, context.Canceled) || log.Len() > 0 || f.Applied > 0 {
+				t.Errorf("%v, %d changes, log:\n%s", err, f.Applied, &log)
+			}
+		})
+	}
+}
+
 func TestLoopTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{doc: document(12), node: newNode()}

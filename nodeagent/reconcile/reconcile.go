@@ -62,6 +62,9 @@ func (n *Node) Prepare(ctx context.Context, doc config.Document) (Plan, error) {
 		return Plan{}, err
 	}
 	tailnet, trouble := n.tailnet(ctx)
+	if ctx.Err() != nil {
+		return Plan{}, fmt.Errorf("stopped before anything was changed: %w", context.Cause(ctx))
+	}
 	doc, notes, err := desired.Resolve(doc, tailnet)
 	if err != nil {
 		return Plan{}, err
@@ -146,6 +149,9 @@ func (p Plan) shadowed(ctx context.Context, k kernel.Interface, priority uint32)
 func (n *Node) Apply(ctx context.Context, p Plan) (Report, error) {
 	facts, dropped := p.Facts, 0
 	if !p.Changes.Empty() {
+		if ctx.Err() != nil {
+			return Report{}, fmt.Errorf("stopped before anything was changed: %w", context.Cause(ctx))
+		}
 		err := n.Kernel.Apply(ctx, p.Changes)
 		if err != nil {
 			return Report{}, err

@@ -2,10 +2,12 @@ package reconcile_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,6 +17,7 @@ import (
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/reconcile"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/tailscale"
 )
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
@@ -273,5 +276,64 @@ func TestQuestions(t *testing.T) {
 				t.Errorf("%d questions, want %d", a.asked, tt.want)
 			}
 		})
+	}
+}
+
+// A program that is told to end while it still asks changes nothing any more.
+func TestStoppedBeforeTheChanges(t *testing.T) {
+	reason := errors.New("terminated signal received")
+	for _, tt := range []struct {
+		name string
+		when func(stop func()) (beforePrepare, whileAsking, beforeApply func())
+	}{
+		{"while tailscaled is asked", func(stop func()) (a, b, c func()) { return func() {}, stop, func() {} }},
+		{"before the changes", func(stop func()) (a, b, c func()) { return func() {}, func() {}, stop }},
+		{"at once", func(stop func()) (a, b, c func()) { return stop, func() {}, func() {} }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			before, asking, between := tt.when(func() { cancel(reason) })
+			f := newNode()
+			n := &reconcile.Node{Kernel: f, Tailnet: func(ctx context.Context) (*desired.Tailnet, error) {
+				asking()
+				return nil, ctx.Err()
+			}}
+			before()
+			p, err := n.Prepare(ctx, document(12))
+			if err == nil {
+				between()
+				_, err = n.Apply(ctx, p)
+			}
+			if !errors.Is(err, reason) || err.Error() != "stopped before anything was changed: terminated signal received" || f.Applied != 0 {
+				t.Errorf("%d changes, %v", f.Applied, err)
+			}
+		})
+	}
+}
+
+// A tailscaled that is there and does not answer is worth a note; one that is not, or not connected, shows otherwise.
+func TestTailscaledInTrouble(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("ask tailscaled: %w", syscall.ENOENT), ""},
+		{fmt.Errorf("ask tailscaled: %w", syscall.ECONNREFUSED), ""},
+		{fmt.Errorf("%w (state \"Stopped\")", tailscale.ErrNotRunning), ""},
+		{errors.New("ask tailscaled: no answer within 2s"), "tailscaled does not say who is in the tailnet: the addresses of the document serve (ask tailscaled: no answer within 2s)"},
+		{fmt.Errorf("ask tailscaled: %w", syscall.EACCES), "tailscaled does not say who is in the tailnet: the addresses of the document serve (ask tailscaled: permission denied)"},
+	} {
+		n := &reconcile.Node{Kernel: newNode(), Tailnet: func(context.Context) (*desired.Tailnet, error) { return nil, tt.err }}
+		p, err := n.Prepare(t.Context(), document(12))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, note := range p.State.Notes {
+			got = append(got, note.Message)
+		}
+		if strings.Join(got, "\n") != tt.want {
+			t.Errorf("%v:\ngot  %q\nwant %q", tt.err, got, tt.want)
+		}
 	}
 }
