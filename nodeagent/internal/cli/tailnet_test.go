@@ -3,19 +3,19 @@
 package cli
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/nstest"
 )
 
@@ -83,45 +83,48 @@ func (d *tailscaled) set(status string) {
 
 // A peer that comes back under another address, and one that only has a tag, are followed as tailscaled tells of them.
 func TestRunFollowsTheTailnet(t *testing.T) {
-	const status = `{"BackendState":"Running","Self":{"ID":"nAms","DNSName":"ams1.t.","TailscaleIPs":["100.64.0.11","fd7a:115c:a1e0::b"]},
-		"Peer":{"k1":{"ID":"nFra","DNSName":"fra1.t.","TailscaleIPs":["100.64.0.12"]}%s}}`
-	node := nstest.NewNode(t)
-	daemon := startTailscaled(t, fmt.Sprintf(status, ""))
-	a := newAgent(t, `{"version": 1, "mesh": "futhark",
-		"node": {"name": "ams1", "id": "nAms", "addresses": ["100.64.0.11"]},
-		"pod_cidrs": ["10.244.1.0/24"],
-		"peers": [{"name": "fra1", "id": "nFra", "addresses": ["100.64.0.99"]}],
-		"discover": {"tags": ["tag:node"]}}`)
-	log := &buffer{}
-	ctx, stop := context.WithCancel(t.Context())
-	wait := node.Go(func() {
-		Run(ctx, Env{Kernel: kernel.Linux{}, Stdout: io.Discard, Stderr: log}, []string{
-			"run", "--config", a.path, "--socket", daemon.socket, "--lock", a.path + ".lock", "--state", t.TempDir(),
-		})
-	})
-	defer func() { stop(); wait() }()
-	expect := func(elements string) {
-		t.Helper()
-		if !node.Wait(func() bool {
-			out, _ := node.Try("nft list set inet tailmesh peers4")
-			return strings.Contains(out, "elements = { "+elements+" }")
-		}) {
-			t.Fatalf("the peers are not %s; log:\n%s", elements, log)
+	overFirewalls(t, func(t *testing.T, b backend) {
+		const status = `{"BackendState":"Running","Self":{"ID":"nAms","DNSName":"ams1.t.","TailscaleIPs":["100.64.0.11","fd7a:115c:a1e0::b"]},
+			"Peer":{"k1":{"ID":"nFra","DNSName":"fra1.t.","TailscaleIPs":["100.64.0.12"]}%s}}`
+		node := b.node(t)
+		daemon := startTailscaled(t, fmt.Sprintf(status, ""))
+		a := b.agent(t, b.in(`{"version": 1, "mesh": "futhark",
+			"node": {"name": "ams1", "id": "nAms", "addresses": ["100.64.0.11"]},
+			"pod_cidrs": ["10.244.1.0/24"],
+			"peers": [{"name": "fra1", "id": "nFra", "addresses": ["100.64.0.99"]}],
+			"discover": {"tags": ["tag:node"]}}`))
+		s := startService(t, node, a, "--socket", daemon.socket)
+		list := "ipset save " + b.name.SetName("peers4") + " | grep ^add"
+		if b.name == desired.NFTables {
+			list = "nft list set inet tailmesh peers4 | tr -d , | grep elements"
 		}
-	}
-	expect("100.64.0.12")
-	daemon.set(fmt.Sprintf(strings.Replace(status, "100.64.0.12", "100.64.0.77", 1), ""))
-	expect("100.64.0.77")
-	daemon.set(fmt.Sprintf(status, `,"k2":{"ID":"nPar","DNSName":"par1.t.","TailscaleIPs":["100.64.0.13"],"Tags":["tag:node"]}`))
-	expect("100.64.0.12, 100.64.0.13")
-	daemon.set(`{"BackendState":"Stopped"}`) // what was known stays
-	node.Run("nft flush set inet tailmesh peers4")
-	expect("100.64.0.12, 100.64.0.13")
-	daemon.set(strings.Replace(fmt.Sprintf(status, ""), "nAms", "nOther", 1))
-	if !node.Wait(func() bool { return strings.Contains(log.String(), "this host is nOther") }) {
-		t.Errorf("another node's document was not refused; log:\n%s", log)
-	}
-	expect("100.64.0.12, 100.64.0.13")
+		mesh := regexp.MustCompile(`100\.64\.\d+\.\d+`)
+		expect := func(peers ...string) {
+			t.Helper()
+			s.expect(fmt.Sprint("the peers ", peers), func() bool {
+				out, _ := node.Try(list)
+				found := mesh.FindAllString(out, -1)
+				slices.Sort(found)
+				return slices.Equal(found, peers)
+			})
+		}
+		expect("100.64.0.12")
+		daemon.set(strings.Replace(fmt.Sprintf(status, ""), "100.64.0.12", "100.64.0.77", 1))
+		expect("100.64.0.77")
+		daemon.set(fmt.Sprintf(status, `,"k2":{"ID":"nPar","DNSName":"par1.t.","TailscaleIPs":["100.64.0.13"],"Tags":["tag:node"]}`))
+		expect("100.64.0.12", "100.64.0.13")
+		daemon.set(`{"BackendState":"Stopped"}`) // what was known stays
+		if b.name == desired.NFTables {
+			node.Run("nft flush set inet tailmesh peers4")
+		} else {
+			node.Run("ipset flush " + b.name.SetName("peers4"))
+			s.nudge()
+		}
+		expect("100.64.0.12", "100.64.0.13")
+		daemon.set(strings.Replace(fmt.Sprintf(status, ""), "nAms", "nOther", 1))
+		s.expect("the refusal of another node's document", func() bool { return strings.Contains(s.log.String(), "this host is nOther") })
+		expect("100.64.0.12", "100.64.0.13")
+	})
 }
 
 // A tailscaled that takes questions and answers none, or answers nonsense, delays a command by two seconds at most, and is
