@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/doctor"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/reconcile"
 )
 
@@ -38,13 +42,47 @@ func (c *command) status() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Say how packets of pods go to each peer",
-		Long: "Say how packets of pods go to each peer, whether anything is missing, and what the firewall rules have taken.\n\n" +
+		Long: "Say how packets of pods go to each peer, whether anything is missing, what the firewall rules have taken, and what\n" +
+			"the doctor finds in everybody's firewall rules.\n\n" +
 			"Exit codes: 0 everything is in place and every peer is reached through the mesh; 1 not; 2 that could not be told.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			node := c.node()
-			return c.judge(cmd, node, node.Look, c.printStatus)
+			look := func(ctx context.Context, p reconcile.Plan) (reconcile.Report, error) {
+				report, err := node.Look(ctx, p)
+				if err == nil {
+					c.askDoctor(ctx, p.Document, &report)
+				}
+				return report, err
+			}
+			return c.judge(cmd, node, look, c.printStatus)
 		},
+	}
+}
+
+// askDoctor adds to a report what the doctor finds in everybody's firewall rules, which the kernel's answer for a packet does
+// not cover: what they drop, and who else translates sources.
+func (c *command) askDoctor(ctx context.Context, doc config.Document, r *reconcile.Report) {
+	evidence, err := doctor.Gather(ctx, doctor.Options{Kernel: c.env.Kernel, Files: c.env.Files, Socket: c.socket, Document: &doc})
+	if err != nil {
+		return // the report stands without it
+	}
+	for _, f := range doctor.Judge(evidence).Findings() {
+		area, _, _ := strings.Cut(f.Code, ".")
+		if f.Level == doctor.Unknown || f.Behind != "" || area != "firewall" && area != "source" && f.Code != "return.firewall" {
+			continue
+		}
+		message := f.Summary
+		if f.Fix != "" {
+			message += ": " + f.Fix
+		}
+		r.Notes = append(r.Notes, desired.Note{Code: f.Code, Message: message})
+		for i, p := range r.Peers {
+			concerned := len(f.Peers) == 0 || slices.Contains(f.Peers, p.Name)
+			if f.Level == doctor.Fail && p.Verdict == reconcile.OK && concerned {
+				r.Peers[i].Verdict, r.Peers[i].Why = reconcile.Wrong, f.Summary
+			}
+		}
 	}
 }
 

@@ -1,0 +1,63 @@
+//go:build linux
+
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/nstest"
+)
+
+// What others' firewall rules do to packets of pods is found, though the kernel's way for them is right. Rules of
+// iptables-legacy are not read.
+func TestStatusFindsOthersRules(t *testing.T) {
+	overFirewalls(t, func(t *testing.T, b backend) {
+		if b.name == desired.IPTablesLegacy {
+			return
+		}
+		for _, tt := range []struct {
+			name, rules string
+			code        int
+			want        string
+		}{
+			{"nothing", "", exitYes, ""},
+			{
+				"the policy of FORWARD is DROP", "iptables-nft -P FORWARD DROP", exitNo,
+				"firewall.drops",
+			},
+			{
+				"stateful filtering of tailscaled", `iptables-nft -N ts-forward
+					iptables-nft -A FORWARD -j ts-forward
+					iptables-nft -A ts-forward -o tailscale0 -m conntrack ! --ctstate ESTABLISHED,RELATED -j DROP
+					iptables-nft -A ts-forward -o tailscale0 -j ACCEPT`, exitNo,
+				"firewall.stateful",
+			},
+			{
+				"somebody else translates first", `nft add table ip early
+					nft add chain ip early postrouting '{ type nat hook postrouting priority 10; }'
+					nft add rule ip early postrouting ip saddr 10.244.1.0/24 oifname tailscale0 snat to 10.9.9.9`, exitNo,
+				"source.",
+			},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				node := b.node(t)
+				a := b.agent(t, b.document(""))
+				a.want(exitYes, "apply")
+				node.Run(tt.rules)
+				stdout, stderr, code := a.run("status", "--json")
+				if code != tt.code || tt.want != "" && !strings.Contains(stdout, `"code": "`+tt.want) {
+					t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+				}
+				if tt.want == "" && b.name == desired.NFTables && strings.Contains(stdout, `"notes"`) {
+					t.Errorf("all is well, but:\n%s", stdout)
+				}
+				closeTunnel(node)
+				if reached := node.PodReaches(nstest.Peer); reached != (tt.code == exitYes) {
+					t.Errorf("the pod reaches the peer: %v", reached)
+				}
+			})
+		}
+	})
+}
