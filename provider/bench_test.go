@@ -19,19 +19,27 @@ import (
 )
 
 // BenchmarkPlan plans, with nothing to change, a tailnet of 1,000 devices under a policy of 200 rules, with the built
-// provider in a process of its own, which is what it measures: CPU time, peak memory and requests of one plan. The
-// documents of a full mesh name each node to each other, so that what tailmesh_mesh answers grows with the square of
-// the nodes; it is measured by itself, for a mesh of 100.
+// provider in a process of its own, which is what it measures: CPU time, peak memory and requests of one plan. Where the
+// documents of a full mesh list all peers, what tailmesh_mesh answers grows with the square of the nodes; that is
+// measured for a mesh of 100, and one of 1,000 with peers that the agents discover.
 func BenchmarkPlan(b *testing.B) {
 	const mesh = `data "tailmesh_mesh" "this" {
   name     = "big"
   selector = { tags = ["tag:node"] }
+  peers    = %q
 }
 `
 	b.Run("policy-1000", func(b *testing.B) {
 		benchmarkPlan(b, 1000, "", `[{ name = "mesh", src = ["tag:node"], dst = ["tag:node"], proto = "ip-in-ip" }]`)
 	})
-	b.Run("mesh-100", func(b *testing.B) { benchmarkPlan(b, 100, mesh, "data.tailmesh_mesh.this.requirements") })
+	for _, m := range []struct {
+		nodes int
+		peers string
+	}{{100, "listed"}, {1000, "discovered"}} {
+		b.Run(fmt.Sprintf("mesh-%d-%s", m.nodes, m.peers), func(b *testing.B) {
+			benchmarkPlan(b, m.nodes, fmt.Sprintf(mesh, m.peers), "data.tailmesh_mesh.this.requirements")
+		})
+	}
 }
 
 func benchmarkPlan(b *testing.B, devices int, more, requirements string) {

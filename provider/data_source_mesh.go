@@ -40,6 +40,7 @@ type meshModel struct {
 	LocalCIDRs   map[string][]string `tfsdk:"local_cidrs"`
 	Granularity  types.String        `tfsdk:"granularity"`
 	Discover     types.Bool          `tfsdk:"discover"`
+	Peers        types.String        `tfsdk:"peers"`
 	Overlay      *overlayModel       `tfsdk:"overlay"`
 	Routing      *routingModel       `tfsdk:"routing"`
 	Firewall     *firewallModel      `tfsdk:"firewall"`
@@ -161,6 +162,13 @@ func (d *meshDataSource) Schema(ctx context.Context, _ datasource.SchemaRequest,
 				MarkdownDescription: "Whether agents add peers that join later with one of the selector's tags, without a new document. Only with " +
 					"granularity `full`. Default `true`.",
 			},
+			"peers": schema.StringAttribute{
+				Optional: true, Validators: []validator.String{stringvalidator.OneOf(texts(mesh.PeerSources())...)},
+				MarkdownDescription: "Where agents have their peers from: " + code(texts(mesh.PeerSources())) + ". `listed`: each document names " +
+					"them all, so that an agent needs nobody else; all documents together grow with the square of the nodes. `discovered`: documents " +
+					"name the selector's tags alone, and agents find the peers as soon as `tailscaled` answers, which keeps a mesh of hundreds of " +
+					"nodes small; only with granularity `full` and a selector of tags. Default `listed`.",
+			},
 			"overlay": schema.SingleNestedAttribute{
 				Optional: true, MarkdownDescription: "What carries pod-to-pod packets between nodes, and so must be admitted by the policy.",
 				Attributes: map[string]schema.Attribute{
@@ -238,7 +246,7 @@ func (d *meshDataSource) Schema(ctx context.Context, _ datasource.SchemaRequest,
 					"addresses": strs("Addresses in the tailnet, IPv4 first."),
 					"location":  str("Location, given or found; null where none is known."),
 					"pod_cidrs": strs("Pod networks; empty where the agent is to find them."),
-					"peers":     strs("Names of the nodes that this one reaches through the mesh."),
+					"peers":     strs("Names of the nodes that this one's document lists as peers; none where agents discover them."),
 				}},
 			},
 			"requirements": schema.ListNestedAttribute{
@@ -358,6 +366,9 @@ func (m *meshModel) spec() (s mesh.Spec, diags diag.Diagnostics) {
 	}
 	if !m.Discover.IsNull() {
 		s.Discover = m.Discover.ValueBool()
+	}
+	if v := m.Peers.ValueString(); v != "" {
+		s.Peers = mesh.PeerSource(v)
 	}
 	if o := m.Overlay; o != nil {
 		if v := o.Protocol.ValueString(); v != "" {

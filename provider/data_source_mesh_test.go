@@ -3,6 +3,7 @@ package provider
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -159,4 +160,41 @@ func TestMeshWaits(t *testing.T) {
 	if plan, diags = d.plan(t.Context(), types.StringNull(), spec, time.Minute, time.Millisecond); diags.HasError() || len(plan.Documents) != 4 {
 		t.Errorf("with waiting: %v, %d documents, want 4", diags, len(plan.Documents))
 	}
+}
+
+// A large tailnet is planned, applied and planned again with nothing to do; what the rule does for all pairs is counted.
+func TestThousandDevices(t *testing.T) {
+	needTofu(t)
+	t.Parallel()
+	const devices = 1000
+	tailnet := newTailnet(t, controlsim.Options{Inventory: meshNodes(devices)})
+	hcl := tailnet.config(`
+data "tailmesh_mesh" "this" {
+  name     = "big"
+  selector = { tags = ["tag:node"] }
+  peers    = "discovered"
+}
+
+output "documents" {
+  value = length(data.tailmesh_mesh.this.node_configs)
+}
+` + policyConfig(meshPolicy, "requirements = data.tailmesh_mesh.this.requirements\n"))
+	documents := func(want int) resource.TestCheckFunc {
+		return resource.TestCheckOutput("documents", strconv.Itoa(want))
+	}
+	pairs := func(n int) knownvalue.Check {
+		return knownvalue.StringExact(fmt.Sprintf("%d of %d pairs", n*(n-1), n*(n-1)))
+	}
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories(),
+		Steps: []resource.TestStep{
+			{
+				Config: hcl, Check: documents(devices),
+				ConfigStateChecks: []statecheck.StateCheck{
+					statecheck.ExpectKnownValue("tailmesh_policy.this", tfjsonpath.New("test_results").AtSliceIndex(0).AtMapKey("pairs"), pairs(devices)),
+				},
+			},
+			emptySecondPlan(hcl),
+		},
+	})
 }

@@ -31,6 +31,24 @@ const (
 // Granularities lists them all, the default first.
 func Granularities() []Granularity { return []Granularity{Full, Location, Cross, Subnet} }
 
+// PeerSource says where an agent has its peers from.
+type PeerSource string
+
+// The sources of peers. Listed makes documents that together grow with the square of the nodes, which agents can work
+// from while tailscaled is down; Discovered makes small ones, from which an agent finds the peers as soon as tailscaled
+// answers it.
+const (
+	Listed     PeerSource = "listed"     // the document names each
+	Discovered PeerSource = "discovered" // the document names the tags that they carry
+)
+
+// PeerSources lists them all, the default first.
+func PeerSources() []PeerSource { return []PeerSource{Listed, Discovered} }
+
+// manyPeers is how many peers all documents of a mesh name together before a plan says what that costs: a megabyte for
+// every 8,000 or so.
+const manyPeers = 100_000
+
 // Spec is what the user asks for.
 type Spec struct {
 	// Name names the mesh.
@@ -49,7 +67,9 @@ type Spec struct {
 	Granularity Granularity
 	// Discover lets agents add peers that join later with one of the selector's tags; only where Granularity is Full.
 	Discover bool
-	Overlay  Overlay
+	// Peers says where agents have their peers from.
+	Peers   PeerSource
+	Overlay Overlay
 	// Syntax is that of the policy fragment.
 	Syntax   Syntax
 	Routing  config.Routing
@@ -60,7 +80,7 @@ type Spec struct {
 func New(name string) Spec {
 	doc := config.New()
 	return Spec{
-		Name: name, Granularity: Full, Discover: true, Overlay: Overlay{Protocol: doc.Overlay.Protocol}, Syntax: Grants,
+		Name: name, Granularity: Full, Discover: true, Peers: Listed, Overlay: Overlay{Protocol: doc.Overlay.Protocol}, Syntax: Grants,
 		Routing: doc.Routing, Firewall: doc.Firewall,
 	}
 }
@@ -107,6 +127,7 @@ func Build(devices []policy.Device, spec Spec) *Plan {
 	b.podCIDRs()
 	b.localCIDRs()
 	b.requirements()
+	b.peerSource()
 	b.documents()
 	b.plan.Graph = draw(b)
 	if b.plan.Failed() {
@@ -134,6 +155,22 @@ func (b *builder) peers(x, y *Node) bool {
 	return x.Location == "" || x.Location != y.Location
 }
 
+// peerSource reports where documents cannot leave out their peers, and where they had better.
+func (b *builder) peerSource() {
+	n := len(b.plan.Nodes)
+	switch {
+	case b.spec.Peers == Discovered && (!b.discovers() || len(b.spec.Selector.Names) > 0):
+		b.problem(diag.Error, "peers", "", "agents can discover all peers only where granularity is %q, discover is not turned off, "+
+			"and the selector has tags and no names", Full)
+	case b.spec.Peers == Listed && b.spec.Granularity == Full && n*(n-1) > manyPeers:
+		hint := ""
+		if b.discovers() && len(b.spec.Selector.Names) == 0 {
+			hint = fmt.Sprintf("; with peers = %q agents find them by tag, and documents stay small", Discovered)
+		}
+		b.problem(diag.Warning, "peers", "", "the documents name %d peers together, about %d MB of state%s", n*(n-1), n*(n-1)/8000, hint)
+	}
+}
+
 func (b *builder) documents() {
 	sound := !b.plan.Failed()
 	seen := map[string]bool{}
@@ -145,7 +182,7 @@ func (b *builder) documents() {
 		doc.PodCIDRs = n.PodCIDRs
 		doc.Peers = []config.Node{}
 		for j := range b.plan.Nodes {
-			if i != j && b.peers(n, &b.plan.Nodes[j]) {
+			if b.spec.Peers == Listed && i != j && b.peers(n, &b.plan.Nodes[j]) {
 				doc.Peers = append(doc.Peers, b.plan.Nodes[j].config())
 			}
 		}

@@ -126,6 +126,61 @@ func TestGranularity(t *testing.T) {
 	}
 }
 
+func TestPeerSource(t *testing.T) {
+	many := make([]policy.Device, 400)
+	for i := range many {
+		many[i] = policy.Device{
+			NodeID: fmt.Sprintf("n%dCNTRL", i), Name: fmt.Sprintf("node%03d.example.ts.net", i), Authorized: true, Tags: []string{"tag:node"},
+			Addresses: []string{fmt.Sprintf("100.64.%d.%d", i/250, i%250+1)},
+		}
+	}
+	for _, tt := range []struct {
+		name    string
+		devices []policy.Device
+		spec    func(*Spec)
+		peers   int    // of the first node's document
+		problem string // a part of it; none where empty
+	}{
+		{"listed", fleet(), func(*Spec) {}, 3, ""},
+		{"discovered", fleet(), func(s *Spec) { s.Peers = Discovered }, 0, ""},
+		{"many are worth a word", many, func(s *Spec) { s.LocalCIDRs, s.Locations, s.PodCIDRs = nil, nil, nil }, 399, `peers = "discovered"`},
+		{"many, discovered", many, func(s *Spec) { s.LocalCIDRs, s.Locations, s.PodCIDRs, s.Peers = nil, nil, nil, Discovered }, 0, ""},
+		{"not with locations", fleet(), func(s *Spec) { s.Granularity, s.Peers = Location, Discovered }, -1, "agents can discover all peers only"},
+		{"not without discovery", fleet(), func(s *Spec) { s.Discover, s.Peers = false, Discovered }, -1, "agents can discover all peers only"},
+		{"not by name", fleet(), func(s *Spec) { s.Selector.Names, s.Peers = []string{"ams1"}, Discovered }, -1, "agents can discover all peers only"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			plan := Build(tt.devices, spec(tt.spec))
+			var said []string
+			for _, p := range plan.Problems {
+				if p.Attribute == "peers" {
+					said = append(said, p.Message)
+				}
+			}
+			if all := strings.Join(said, "; "); (all == "") != (tt.problem == "") || !strings.Contains(all, tt.problem) {
+				t.Errorf("said %q, want %q", all, tt.problem)
+			}
+			if tt.peers < 0 {
+				if !plan.Failed() || len(plan.Documents) > 0 {
+					t.Errorf("%d documents", len(plan.Documents))
+				}
+				return
+			}
+			doc := plan.Documents[plan.Nodes[0].Name]
+			if len(doc.Peers) != tt.peers || len(doc.Discover.Tags) == 0 {
+				t.Errorf("%d peers, discover %v; want %d", len(doc.Peers), doc.Discover, tt.peers)
+			}
+			text, err := doc.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := config.Parse(text); err != nil {
+				t.Errorf("the agent refuses it: %v", err)
+			}
+		})
+	}
+}
+
 // Whatever is asked for, the documents satisfy their contract, and a policy made of the fragment alone meets the
 // requirements and passes the fragment's tests, in the judgement of the engine; the default rule for TCP, UDP and ICMP
 // does not, unless the overlay travels in UDP.
