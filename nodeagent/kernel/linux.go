@@ -90,6 +90,10 @@ func (l Linux) applyFirewall(b desired.Backend, changes []desired.FirewallChange
 		return l.firewall().Apply(changes)
 	}
 	if err := applyTable(changes); err != nil {
+		// When a transaction fails, every message in it does, and the first says why.
+		if first, ok := errors.AsType[unix.Errno](err); ok {
+			err = first
+		}
 		return fmt.Errorf("change nftables table %q: %w", desired.TableName, err)
 	}
 	return nil

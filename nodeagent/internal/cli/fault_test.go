@@ -4,12 +4,14 @@ package cli
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/nstest"
 )
 
@@ -305,5 +307,19 @@ func (b backend) startOrder(t *testing.T, order [3]string, filter string) {
 				t.Errorf("restarted %q: %s does not reach the pod\n%s", who, peer, s.log)
 			}
 		}
+	}
+}
+
+// A change of a table that somebody has taken away meanwhile fails whole, and in few words.
+func TestTableGoneBeforeAChange(t *testing.T) {
+	nstest.New(t)
+	set := desired.Set{Name: "peers4", Family: desired.IPv4}
+	change := desired.FirewallChange{Backend: desired.NFTables, Op: desired.AddElement, Set: set}
+	for range 3 {
+		change.Elements = append(change.Elements, netip.MustParsePrefix("100.64.0.12/32"))
+	}
+	err := kernel.NewLinux().Apply(t.Context(), desired.Changes{Firewall: []desired.FirewallChange{change, change, change}})
+	if err == nil || err.Error() != `change nftables table "tailmesh": no such file or directory` {
+		t.Errorf("got %v", err)
 	}
 }
