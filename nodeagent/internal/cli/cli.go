@@ -108,7 +108,7 @@ func (c *command) root() *cobra.Command {
 	root.SetOut(c.env.Stdout)
 	root.SetErr(c.env.Stderr)
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd.CommandPath(), err} })
+	root.SetFlagErrorFunc(usage)
 	root.PersistentFlags().StringVar(&c.config, "config", defaultDocument, "the node's document: a file, or an https:// URL")
 	root.PersistentFlags().StringVar(&c.ca, "config-ca", "", "file with the authorities to trust with the URL, instead of the system's")
 	root.PersistentFlags().StringVar(&c.socket, "socket", tailscale.DefaultSocket, "tailscaled's socket")
@@ -119,21 +119,17 @@ func (c *command) root() *cobra.Command {
 	return root
 }
 
-// usageError is a mistake in how the program was called, as against in what it was given.
-type usageError struct {
-	command string
-	err     error
+// usage is an error in how the program was called, as against in what it was given.
+func usage(cmd *cobra.Command, err error) error {
+	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 }
-
-func (e *usageError) Error() string { return fmt.Sprintf("%v; see %s --help", e.err, e.command) }
-func (e *usageError) Unwrap() error { return e.err }
 
 // markUsage makes arguments that are refused a mistake of usage, for a command and those under it.
 func markUsage(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
-				return &usageError{cmd.CommandPath(), err}
+				return usage(cmd, err)
 			}
 			return nil
 		}
