@@ -31,6 +31,9 @@ func (f file) Read(context.Context) ([]byte, error) {
 	return text, err
 }
 
+// Again implements [Source]. A file is read whenever it is asked for.
+func (f file) Again() {}
+
 // Watch implements [Source]. It watches the folder, not the file: a new document takes the old one's place by its name.
 func (f file) Watch(ctx context.Context, changed func(), trouble func(error)) (func() error, error) {
 	watcher, err := fsnotify.NewWatcher()

@@ -29,6 +29,7 @@ const (
 type server struct {
 	url    *url.URL
 	client http.Client
+	again  chan struct{} // holds a wish to be asked at once
 
 	mu   sync.Mutex
 	text []byte // as of the last answer; nil: there was none
@@ -51,7 +52,7 @@ func newServer(u *url.URL, ca string) (*server, error) {
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	s := &server{url: u}
+	s := &server{url: u, again: make(chan struct{}, 1)}
 	s.client = http.Client{Transport: transport, Timeout: requestTimeout, CheckRedirect: func(r *http.Request, via []*http.Request) error {
 		if len(via) > maxRedirects {
 			return fmt.Errorf("more than %d redirections", maxRedirects)
@@ -77,6 +78,14 @@ func (s *server) Read(ctx context.Context) ([]byte, error) {
 	return s.text, nil
 }
 
+// Again implements [Source].
+func (s *server) Again() {
+	select {
+	case s.again <- struct{}{}:
+	default: // it will be asked already
+	}
+}
+
 // Watch implements [Source]. A server that cannot be asked is trouble once, until it answers again.
 func (s *server) Watch(ctx context.Context, changed func(), trouble func(error)) (func() error, error) {
 	return func() error {
@@ -85,6 +94,7 @@ func (s *server) Watch(ctx context.Context, changed func(), trouble func(error))
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
+			case <-s.again:
 			case <-time.After(interval + rand.N(interval/4)):
 			}
 			news, err := s.ask(ctx)

@@ -18,6 +18,9 @@ type Source interface {
 	// Read returns the document's text.
 	Read(ctx context.Context) ([]byte, error)
 
+	// Again makes Watch look at once at what it would look at later.
+	Again()
+
 	// Watch begins to watch the document. What it returns goes on until the context ends, and calls changed whenever the
 	// document may have changed since, and trouble with what keeps it from knowing.
 	Watch(ctx context.Context, changed func(), trouble func(error)) (goOn func() error, err error)

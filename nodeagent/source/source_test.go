@@ -286,6 +286,13 @@ func TestServerIsFollowed(t *testing.T) {
 				t.Errorf("step %d: reads %q; %d full answers, %d changes, %d troubles; want %+v", i, got, origin.full, changes, troubles, step)
 			}
 		}
+		origin.set("four", 0)
+		s.Again()
+		s.Again()
+		synctest.Wait() // without a moment's time
+		if got := read(); got != "four" || changes != 3 {
+			t.Errorf("asked again: reads %q after %d changes", got, changes)
+		}
 		stop()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Error(err)

@@ -51,15 +51,18 @@ func (c *command) run() *cobra.Command {
 			"changes nothing: the last good one stays in force.\n\n" +
 			"Exit codes: 0 it was told to end; 2 it could not start or go on.",
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return r.serve(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return r.serve(cmd.Context(), cmd.Flags().Changed("listen"))
+		},
 	}
-	cmd.Flags().StringVar(&r.listen, "listen", "", "serve /metrics, /livez, /readyz and /healthz at this address, such as 127.0.0.1:9464")
+	cmd.Flags().StringVar(&r.listen, "listen", "127.0.0.1:9464", `where to serve /metrics, /livez, /readyz and /healthz; "" is nowhere`)
 	cmd.Flags().StringVar(&r.state, "state", "/var/lib/tailmesh", "folder for the last good document")
 	cmd.Flags().StringVar(&r.logFormat, "log-format", "text", "text or json")
 	return cmd
 }
 
-func (r *runner) serve(ctx context.Context) error {
+// serve is the service's life. That it cannot listen keeps it from starting only where it was told to.
+func (r *runner) serve(ctx context.Context, mustListen bool) error {
 	if r.logFormat != "text" && r.logFormat != "json" {
 		return fmt.Errorf("--log-format %q is not known: want text or json", r.logFormat)
 	}
@@ -90,15 +93,19 @@ func (r *runner) serve(ctx context.Context) error {
 	}
 	if r.listen != "" {
 		listener, err := net.Listen("tcp", r.listen)
-		if err != nil {
+		switch {
+		case err == nil:
+			g.Go(func() error { return serveHTTP(ctx, listener, r.metrics.Handler()) })
+		case mustListen:
 			return fmt.Errorf("--listen: %w", err)
+		default:
+			r.log.Warn("no metrics are served", "error", err)
 		}
-		g.Go(func() error { return serveHTTP(ctx, listener, r.metrics.Handler()) })
 	}
 	g.Go(func() error { return watcher.Run(ctx, r.notice) })
 	g.Go(follow)
 	g.Go(func() error { return r.watchTailscale(ctx) })
-	g.Go(func() error { return r.watchSignals(ctx) })
+	g.Go(func() error { return r.watchSignals(ctx, from) })
 
 	// The loop stays on this goroutine, for the same reason.
 	err = r.loop(ctx, from).Run(ctx)
@@ -224,7 +231,7 @@ func (r *runner) watchTailscale(ctx context.Context) error {
 	}
 }
 
-func (r *runner) watchSignals(ctx context.Context) error {
+func (r *runner) watchSignals(ctx context.Context, from source.Source) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
@@ -233,6 +240,7 @@ func (r *runner) watchSignals(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-hangups:
+			from.Again()
 			r.notice("SIGHUP")
 		}
 	}

@@ -224,3 +224,24 @@ func TestRunRefusesBadUsage(t *testing.T) {
 		})
 	}
 }
+
+// That metrics cannot be served where they are unless told otherwise is no reason to leave the node alone; where the
+// operator has named the place, it is an error.
+func TestPortTaken(t *testing.T) {
+	node := nstest.NewNode(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:9464")
+	must(t, err)
+	defer listener.Close()
+	a := newAgent(t, nodeDocument)
+	s := startService(t, node, a)
+	s.status("ok: 2 of 2")
+	const taken = "listen tcp 127.0.0.1:9464: bind: address already in use"
+	if log := s.log.String(); strings.Count(log, `level=WARN msg="no metrics are served" error="`+taken) != 1 {
+		t.Errorf("the log does not say so:\n%s", log)
+	}
+	s.stop()
+	_, stderr, code := a.run("run", "--listen", "127.0.0.1:9464", "--state", t.TempDir())
+	if want := "tailmesh-agent: --listen: " + taken + "\n"; code != exitUnknown || stderr != want {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+}
