@@ -19,6 +19,8 @@ type State struct {
 	Tables map[Backend]*Table // the firewall table, in the one backend that was chosen
 	Probes []Probe            // the packets for whose sake it must
 	Notes  []Note             // what is not as one might expect
+
+	Stranded []Stranded // the peers for whom nothing can be done
 }
 
 // Same says whether the other state asks for the same rules and the same firewall.
@@ -89,7 +91,7 @@ func Build(doc config.Document, facts Facts) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	b := builder{doc: doc, facts: facts}
+	b := builder{doc: doc, facts: facts, state: State{Stranded: StrandedPeers(doc)}}
 	if err := b.ownAddresses(); err != nil {
 		return State{}, err
 	}

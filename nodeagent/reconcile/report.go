@@ -94,6 +94,9 @@ func judge(ctx context.Context, k kernel.Interface, p Plan, facts desired.Facts)
 		peer.Back = back[i]
 		peer.Verdict, peer.Why = explainReply(right[i], back[i])
 	}
+	for _, stranded := range p.State.Stranded {
+		r.Peers = append(r.Peers, Peer{Name: stranded.Peer, Address: stranded.Address, Verdict: Wrong, Why: stranded.Why})
+	}
 	return r, nil
 }
 

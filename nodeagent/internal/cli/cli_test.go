@@ -246,3 +246,35 @@ func TestLockHolder(t *testing.T) {
 		})
 	}
 }
+
+// A peer to which there is no way in any family is shown with the reason, by whatever looks at the document.
+func TestStrandedPeer(t *testing.T) {
+	six := strings.Replace(nodeDocument, `"peers": [`, `"peers": [{"name": "par1", "addresses": ["fd7a:115c:a1e0::d"]}, `, 1)
+	noAddress := strings.Replace(six, `, "fd7a:115c:a1e0::b"`, "", 1)
+	noPods := strings.Replace(six, `, "fd00:10:244:1::/64"`, "", 1)
+	for _, tt := range []struct{ name, document, why string }{
+		{"the node has no address of the family", noAddress, "it has an IPv6 address, and the node has none"},
+		{"pods have no network of the family", noPods, "it has an IPv6 address, and pods have no network of IPv6"},
+		{"all have both", six, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			note := "note: peer par1 (fd7a:115c:a1e0::d) cannot be reached by pods: " + tt.why + "\n"
+			for _, verb := range []string{"validate", "plan"} {
+				_, stderr, _ := runFake(t, kernel.NewFake(), tt.document, verb)
+				if strings.Contains(stderr, note) != (tt.why != "") || strings.Contains(stderr, "cannot be reached") != (tt.why != "") {
+					t.Errorf("%s: %s", verb, stderr)
+				}
+				stdout, _, _ := runFake(t, kernel.NewFake(), tt.document, verb, "--json")
+				if strings.Contains(stdout, `"why": "`+tt.why+`"`) != (tt.why != "") {
+					t.Errorf("%s --json: %s", verb, stdout)
+				}
+			}
+			for _, verb := range []string{"status", "apply"} {
+				stdout, _, code := runFake(t, kernel.NewFake(), tt.document, verb)
+				if strings.Contains(stdout, "wrong: "+tt.why) != (tt.why != "") || tt.why != "" && code != exitNo {
+					t.Errorf("%s: exit code %d\n%s", verb, code, stdout)
+				}
+			}
+		})
+	}
+}

@@ -133,10 +133,13 @@ func (c *command) plan() *cobra.Command {
 				c.code = exitNo
 			}
 			if c.json {
-				c.printJSON(planJSON{newHeader(cmd.Name()), plan.Document.Mesh, plan.Document.Node.Name, listed(lines), plan.State.Notes})
+				c.printJSON(planJSON{
+					newHeader(cmd.Name()), plan.Document.Mesh, plan.Document.Node.Name, listed(lines), plan.State.Notes, plan.State.Stranded,
+				})
 				return nil
 			}
 			c.printNotes(plan.State.Notes)
+			c.printStranded(plan.State.Stranded)
 			c.printChanges(lines)
 			return nil
 		},
@@ -186,7 +189,7 @@ func (c *command) validate() *cobra.Command {
 				c.code = exitNo
 			}
 			if c.json {
-				out := validity{header: newHeader(cmd.Name()), Valid: !ok}
+				out := validity{header: newHeader(cmd.Name()), Valid: !ok, Stranded: desired.StrandedPeers(doc)}
 				if problems, is := errors.AsType[*config.Error](err); is {
 					out.Problems = problems.Problems
 				}
@@ -197,6 +200,7 @@ func (c *command) validate() *cobra.Command {
 				fmt.Fprintf(c.env.Stderr, "tailmesh-agent: %v\n", invalid)
 				return nil
 			}
+			c.printStranded(desired.StrandedPeers(doc))
 			fmt.Fprintf(c.env.Stdout, "%s: valid: node %s of mesh %s, %s\n", c.config, doc.Node.Name, doc.Mesh, counted(len(doc.Peers), "peer"))
 			return nil
 		},

@@ -31,8 +31,9 @@ type failure struct {
 
 type validity struct {
 	header
-	Valid    bool             `json:"valid"`
-	Problems []config.Problem `json:"problems,omitempty"`
+	Valid    bool               `json:"valid"`
+	Problems []config.Problem   `json:"problems,omitempty"`
+	Stranded []desired.Stranded `json:"stranded,omitempty"`
 }
 
 type reportJSON struct {
@@ -45,10 +46,11 @@ type reportJSON struct {
 
 type planJSON struct {
 	header
-	Mesh    string         `json:"mesh"`
-	Node    string         `json:"node"`
-	Changes []string       `json:"changes"`
-	Notes   []desired.Note `json:"notes,omitempty"`
+	Mesh     string             `json:"mesh"`
+	Node     string             `json:"node"`
+	Changes  []string           `json:"changes"`
+	Notes    []desired.Note     `json:"notes,omitempty"`
+	Stranded []desired.Stranded `json:"stranded,omitempty"`
 }
 
 type cleanupJSON struct {
@@ -133,6 +135,12 @@ func (c *command) printChanges(lines []string) {
 func (c *command) printNotes(notes []desired.Note) {
 	for _, n := range notes {
 		fmt.Fprintf(c.env.Stderr, "note: %s\n", n.Message)
+	}
+}
+
+func (c *command) printStranded(peers []desired.Stranded) {
+	for _, p := range peers {
+		fmt.Fprintf(c.env.Stderr, "note: %s\n", p)
 	}
 }
 
