@@ -60,8 +60,8 @@ func (c *command) status() *cobra.Command {
 	}
 }
 
-// askDoctor adds to a report what the doctor finds in everybody's firewall rules, which the kernel's answer for a packet does
-// not cover: what they drop, and who else translates sources.
+// askDoctor adds to a report what the doctor finds beyond the kernel's answer for a packet of a pod: what everybody's firewall
+// rules drop, who else translates sources, and how pods answer to connections that peers begin.
 func (c *command) askDoctor(ctx context.Context, doc config.Document, r *reconcile.Report) {
 	evidence, err := doctor.Gather(ctx, doctor.Options{Kernel: c.env.Kernel, Files: c.env.Files, Socket: c.socket, Document: &doc})
 	if err != nil {
@@ -69,7 +69,8 @@ func (c *command) askDoctor(ctx context.Context, doc config.Document, r *reconci
 	}
 	for _, f := range doctor.Judge(evidence).Findings() {
 		area, _, _ := strings.Cut(f.Code, ".")
-		if f.Level == doctor.Unknown || f.Behind != "" || area != "firewall" && area != "source" && f.Code != "return.firewall" {
+		beyond := slices.Contains([]string{"firewall", "source", "peer-connections"}, area) || f.Code == "return.firewall"
+		if !beyond || f.Level == doctor.Unknown || f.Behind != "" {
 			continue
 		}
 		message := f.Summary

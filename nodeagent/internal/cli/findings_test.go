@@ -40,6 +40,10 @@ func TestStatusFindsOthersRules(t *testing.T) {
 					nft add rule ip early postrouting ip saddr 10.244.1.0/24 oifname tailscale0 snat to 10.9.9.9`, exitNo,
 				"source.",
 			},
+			{
+				"a rule that takes every packet to a peer, answers included", "ip rule add pref 4 to 100.64.0.12 lookup 52", exitNo,
+				"peer-connections.captured",
+			},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				node := b.node(t)
@@ -53,9 +57,13 @@ func TestStatusFindsOthersRules(t *testing.T) {
 				if tt.want == "" && b.name == desired.NFTables && strings.Contains(stdout, `"notes"`) {
 					t.Errorf("all is well, but:\n%s", stdout)
 				}
-				closeTunnel(node)
-				if reached := node.PodReaches(nstest.Peer); reached != (tt.code == exitYes) {
-					t.Errorf("the pod reaches the peer: %v", reached)
+				goes := func() bool { return node.PeerReaches(nstest.Peer, nstest.Pod) }
+				if !strings.HasPrefix(tt.want, "peer-connections") {
+					closeTunnel(node)
+					goes = func() bool { return node.PodReaches(nstest.Peer) }
+				}
+				if works := goes(); works != (tt.code == exitYes) {
+					t.Errorf("packets go their way: %v", works)
 				}
 			})
 		}
