@@ -400,6 +400,9 @@ func TestMissing(t *testing.T) {
 	inv := smallTailnet()
 	inv.Users = nil
 	r := Check("p", []byte(text), inv, nil)
+	if diff := cmp.Diff([]string{"group:ops@example.com"}, r.Compiled.SyncedGroups()); diff != "" {
+		t.Error(diff)
+	}
 	if diff := cmp.Diff([]string{"members of group:ops@example.com", "users and their roles"}, r.Compiled.Missing()); diff != "" {
 		t.Error(diff)
 	}

@@ -252,6 +252,22 @@ func (c *Compiled) Missing() []string {
 	return slices.Compact(out)
 }
 
+// MembersOf is how Missing, in any place, calls the members of a group that is not in the policy's groups.
+func MembersOf(group string) string { return "members of " + group }
+
+// SyncedGroups are the groups of Missing: they are not in the policy's groups, so that an identity provider has to bring
+// them, and whether it does the inventory does not tell.
+func (c *Compiled) SyncedGroups() []string {
+	var out []string
+	for _, r := range c.reach.list {
+		if r.sel.kind == selGroup && r.missing != "" {
+			out = append(out, r.sel.name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // Filter returns the packet filter that a device (named as in Devices) gets, nil where it gets no rules.
 func (c *Compiled) Filter(device string) ([]FilterRule, error) {
 	d := c.x.byKey[device]

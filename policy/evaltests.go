@@ -172,9 +172,7 @@ func (c *Compiled) reportTest(r TestResult) {
 	case r.Verdict == Pass:
 	case r.Verdict == Undecided:
 		d := v.report(diag.Note, "test-undecided", n, fmt.Sprintf("test from %q to %q cannot be decided", r.Src, r.Dst), "not known")
-		for _, m := range r.Missing {
-			d.Notes = append(d.Notes, "not known: "+m)
-		}
+		d.Lacks(r.Missing)
 	case r.Got == "invalid":
 		d := v.refuseTest("invalid-test", n, r.Reason, "the control plane fails such a test")
 		v.helpInvalidTest(d, r)

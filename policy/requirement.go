@@ -156,9 +156,7 @@ func (c *Compiled) require(req Requirement) RequirementResult {
 			Severity: diag.Note, Code: "requirement-undecided", File: c.v.file,
 			Message: fmt.Sprintf("%s; this cannot be decided", req.sentence(f)),
 		}}
-		for _, m := range res.Missing {
-			res.Diagnostics[0].Notes = append(res.Diagnostics[0].Notes, "not known: "+m)
-		}
+		res.Diagnostics[0].Lacks(res.Missing)
 	default:
 		res.Verdict = Pass
 	}

@@ -155,7 +155,7 @@ func (r *resolver) resolve(text string) *resolved {
 		out.devices = r.devicesOf(s)
 	}
 	if out.sel.kind == selGroup && r.v.groups[out.sel.name] == nil {
-		out.missing = "members of " + out.sel.name
+		out.missing = MembersOf(out.sel.name)
 	}
 	if _, role := roleAutogroups(out.sel.name); role && r.x.known && len(r.x.users) == 0 {
 		out.missing = "users and their roles"

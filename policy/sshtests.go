@@ -281,9 +281,7 @@ func (v *validator) reportSSHTest(r TestResult) {
 	case r.Verdict == Pass:
 	case r.Verdict == Undecided:
 		d := v.report(diag.Note, "test-undecided", n, fmt.Sprintf("ssh as %q from %q to %q cannot be decided", r.User, r.Src, r.Dst), "not known")
-		for _, m := range r.Missing {
-			d.Notes = append(d.Notes, "not known: "+m)
-		}
+		d.Lacks(r.Missing)
 	case r.Got == "invalid":
 		v.refuseTest("invalid-test", n, r.Reason, "the control plane fails such a test")
 	default:

@@ -23,16 +23,17 @@ var _ datasource.DataSourceWithConfigure = (*policyCheckDataSource)(nil)
 func newPolicyCheckDataSource() datasource.DataSource { return &policyCheckDataSource{} }
 
 type policyCheckModel struct {
-	Content      types.String             `tfsdk:"content"`
-	Inventory    types.String             `tfsdk:"inventory"`
-	Requirements types.List               `tfsdk:"requirements"`
-	FindingsAs   types.String             `tfsdk:"findings_as"`
-	Accepted     types.Bool               `tfsdk:"accepted"`
-	Message      types.String             `tfsdk:"message"`
-	OK           types.Bool               `tfsdk:"ok"`
-	Findings     []findingModel           `tfsdk:"findings"`
-	TestResults  []testResultModel        `tfsdk:"test_results"`
-	Results      []requirementResultModel `tfsdk:"requirement_results"`
+	Content       types.String             `tfsdk:"content"`
+	Inventory     types.String             `tfsdk:"inventory"`
+	Requirements  types.List               `tfsdk:"requirements"`
+	UnknownGroups types.Set                `tfsdk:"unknown_groups"`
+	FindingsAs    types.String             `tfsdk:"findings_as"`
+	Accepted      types.Bool               `tfsdk:"accepted"`
+	Message       types.String             `tfsdk:"message"`
+	OK            types.Bool               `tfsdk:"ok"`
+	Findings      []findingModel           `tfsdk:"findings"`
+	TestResults   []testResultModel        `tfsdk:"test_results"`
+	Results       []requirementResultModel `tfsdk:"requirement_results"`
 }
 
 // What becomes of findings.
@@ -109,6 +110,9 @@ func (d *policyCheckDataSource) Schema(_ context.Context, _ datasource.SchemaReq
 					"why": schema.StringAttribute{Optional: true, MarkdownDescription: "The reason, shown where the requirement is not met."},
 				}},
 			},
+			"unknown_groups": schema.SetAttribute{
+				Optional: true, ElementType: types.StringType, MarkdownDescription: unknownGroupsDoc,
+			},
 			"findings_as": schema.StringAttribute{
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf(findingsAsValues, findingsAsWarnings, findingsAsErrors)},
 				MarkdownDescription: "What becomes of findings besides the attribute: nothing with `values`; with `errors` each one is a diagnostic of " +
@@ -172,10 +176,12 @@ func (d *policyCheckDataSource) Read(ctx context.Context, req datasource.ReadReq
 		src = []byte(live.HuJSON)
 	}
 	report := policy.Check("", src, inv, reqs)
+	found, diags := tolerated(ctx, report, m.UnknownGroups)
+	resp.Diagnostics.Append(diags...)
 	m.Accepted, m.Message = types.BoolValue(report.Accepted), types.StringValue(report.Message)
-	m.OK = types.BoolValue(report.Accepted && !report.Diagnostics.HasErrors())
+	m.OK = types.BoolValue(report.Accepted && !found.HasErrors())
 	m.TestResults = testResults(report)
-	m.Findings = findingModels(report.Diagnostics, src)
+	m.Findings = findingModels(found, src)
 	m.Results = []requirementResultModel{}
 	for _, r := range report.Requirements {
 		m.Results = append(m.Results, requirementResultModel{
@@ -184,15 +190,15 @@ func (d *policyCheckDataSource) Read(ctx context.Context, req datasource.ReadReq
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 	if as := m.FindingsAs.ValueString(); as == findingsAsWarnings || as == findingsAsErrors {
-		resp.Diagnostics.Append(reported(report, src, as)...)
+		resp.Diagnostics.Append(reported(report, found, src, as)...)
 	}
 }
 
 // reported are the findings as diagnostics, with the control plane's own words where it would refuse the policy for what no
 // finding says.
-func reported(report *policy.Report, src []byte, as string) (diags diag.Diagnostics) {
+func reported(report *policy.Report, found policydiag.List, src []byte, as string) (diags diag.Diagnostics) {
 	at := path.Root("content")
-	diags = findings(at, report.Diagnostics, src)
+	diags = findings(at, found, src)
 	if !report.Accepted && !diags.HasError() {
 		diags.AddAttributeError(at, report.Message, "The control plane would refuse this policy with this message.")
 	}

@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
@@ -33,6 +34,7 @@ type policyCheck struct {
 	content      types.String
 	inventory    types.String
 	requirements types.List
+	groups       types.Set // those that an identity provider brings; null: whichever
 	validation   string
 	// written says that the text is about to be written, so that it is worth asking the service.
 	written bool
@@ -67,8 +69,10 @@ func (c *policyCheck) unknown(ctx context.Context) (names []string) {
 	for _, a := range []struct {
 		name  string
 		value attr.Value
-	}{{"content", c.content}, {"inventory", c.inventory}, {"requirements", c.requirements}} {
-		if !known(ctx, a.value) {
+	}{
+		{"content", c.content}, {"inventory", c.inventory}, {"requirements", c.requirements}, {"unknown_groups", c.groups},
+	} {
+		if !a.value.IsNull() && !known(ctx, a.value) {
 			names = append(names, a.name)
 		}
 	}
@@ -86,7 +90,9 @@ func (c *policyCheck) offline(ctx context.Context) (diags diag.Diagnostics) {
 	}
 	src := []byte(c.content.ValueString())
 	c.inv, c.report = inv, policy.Check("", src, inv, reqs)
-	diags.Append(findings(path.Root("content"), c.report.Diagnostics, src)...)
+	found, d := tolerated(ctx, c.report, c.groups)
+	diags.Append(d...)
+	diags.Append(findings(path.Root("content"), found, src)...)
 	if !c.report.Accepted && !diags.HasError() {
 		diags.AddAttributeError(path.Root("content"), c.report.Message, "The control plane would refuse this policy with this message.")
 	}
@@ -149,13 +155,56 @@ func (c *policyCheck) server(ctx context.Context) (diags diag.Diagnostics) {
 			}
 		}
 	}
+	var expected []string
+	if !c.groups.IsNull() {
+		diags.Append(c.groups.ElementsAs(ctx, &expected, false)...)
+	}
 	for _, f := range verdict.Warnings() {
+		if slices.Contains(expected, f.User) {
+			continue
+		}
 		for _, text := range f.Warnings {
 			diags.AddAttributeWarning(path.Root("content"), fmt.Sprintf("%s: %s", f.User, text), "The control plane says so of this policy.")
 		}
 	}
 	return diags
 }
+
+// tolerated are the findings without those that cannot be decided for want of the members of groups that are known to be
+// an identity provider's. Where these are listed, a group that is neither defined nor listed is an error: it may be
+// misspelt, and would then admit nobody without a word.
+func tolerated(ctx context.Context, report *policy.Report, groups types.Set) (found policydiag.List, diags diag.Diagnostics) {
+	if groups.IsNull() || report.Compiled == nil {
+		return report.Diagnostics, nil
+	}
+	var names []string
+	diags = groups.ElementsAs(ctx, &names, false)
+	for _, g := range report.Compiled.SyncedGroups() {
+		if !slices.Contains(names, g) {
+			found = append(found, policydiag.Diagnostic{
+				Severity: policydiag.Error, Code: "unknown-group", Message: fmt.Sprintf("group %q is neither defined nor one of unknown_groups", g),
+				Notes: []string{"a group of an identity provider that is misspelt admits nobody, without a word"},
+				Help:  []policydiag.Help{{Message: "correct the name, or add it to unknown_groups"}},
+			})
+		}
+	}
+	for i, g := range names {
+		names[i] = policy.MembersOf(g)
+	}
+	for _, d := range report.Diagnostics {
+		missing := slices.DeleteFunc(slices.Clone(d.Missing), func(m string) bool { return slices.Contains(names, m) })
+		if d.Severity == policydiag.Note && len(d.Missing) > 0 && len(missing) == 0 {
+			continue
+		}
+		found = append(found, d)
+	}
+	return found, diags
+}
+
+// unknownGroupsDoc describes the attribute.
+const unknownGroupsDoc = "Groups that an identity provider brings, as in `group:eng@example.com`, of which nobody can read the members: what " +
+	"depends on them alone is left undecided without a warning, also of the control plane. Where this is set, a group that is neither in the policy's `groups` nor here is an " +
+	"error, since a misspelt one admits nobody. Unset, every such name is taken, with one warning for what could not be decided."
 
 // findings turns the engine's findings into diagnostics on an attribute: one for each, the message as the summary and
 // the source lines, notes and help as the detail. Notes, which say what could not be decided, become one warning.

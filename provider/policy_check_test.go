@@ -32,6 +32,14 @@ func TestPolicyCheck(t *testing.T) {
 	}
 	none := types.ListNull(requirementType())
 	bare := strings.Replace(meshPolicy, `, "ip-in-ip:*"`, "", 1)
+	synced := strings.NewReplacer(
+		`"grants": [`, `"grants": [{"src": ["group:sre@example.com"], "dst": ["tag:node"], "ip": ["22"]},`,
+		`"tests": [`, `"tests": [{"src": "alice@example.com", "accept": ["tag:node:22"]},`).Replace(meshPolicy)
+	groups := func(names ...string) types.Set {
+		set, d := types.SetValueFrom(t.Context(), types.StringType, names)
+		diags.Append(d...)
+		return set
+	}
 	const refused = `{"message": "test(s) failed", "data": [{"user": "tag:node", "errors": ["address \"tag:node:1\": want: Accept, got: Drop"]}]}`
 
 	for _, tt := range []struct {
@@ -52,12 +60,24 @@ func TestPolicyCheck(t *testing.T) {
 		{
 			name: "a group that an identity provider has, or will have",
 			check: policyCheck{
-				content: types.StringValue(strings.NewReplacer(
-					`"grants": [`, `"grants": [{"src": ["group:sre@example.com"], "dst": ["tag:node"], "ip": ["22"]},`,
-					`"tests": [`, `"tests": [{"src": "alice@example.com", "accept": ["tag:node:22"]},`).Replace(meshPolicy)),
-				requirements: overlay,
+				content: types.StringValue(synced), requirements: overlay,
 			},
 			want: []string{"Warning content: not all of the policy could be checked: group:sre@example.com"},
+		},
+		{
+			name: "a group that is known to be an identity provider's",
+			check: policyCheck{
+				content: types.StringValue(synced), requirements: overlay, written: true, groups: groups("group:sre@example.com"),
+			},
+			verdict: `{"message": "warning(s) found", "data": [{"user": "group:sre@example.com", "warnings": ["group is not synced"]}]}`,
+		},
+		{
+			name:  "a group that is not among those",
+			check: policyCheck{content: types.StringValue(synced), requirements: overlay, groups: groups("group:ops@example.com")},
+			want: []string{
+				`Error content: group "group:sre@example.com" is neither defined nor one of unknown_groups: `,
+				"Warning content: not all of the policy could be checked: group:sre@example.com",
+			},
 		},
 		{
 			name: "a group that nobody has",

@@ -56,20 +56,21 @@ var (
 func newPolicyResource() resource.Resource { return &policyResource{} }
 
 type policyModel struct {
-	ID           types.String `tfsdk:"id"`
-	Content      types.String `tfsdk:"content"`
-	Inventory    types.String `tfsdk:"inventory"`
-	Requirements types.List   `tfsdk:"requirements"`
-	Validation   types.String `tfsdk:"validation"`
-	Adopt        types.String `tfsdk:"adopt"`
-	OnDestroy    types.String `tfsdk:"on_destroy"`
-	ConsoleLock  types.Bool   `tfsdk:"console_lock"`
-	ExternalLink types.String `tfsdk:"external_link"`
-	ETag         types.String `tfsdk:"etag"`
-	AccessGained types.List   `tfsdk:"access_gained"`
-	AccessLost   types.List   `tfsdk:"access_lost"`
-	TestResults  types.List   `tfsdk:"test_results"`
-	LiveContent  types.String `tfsdk:"live_content"`
+	ID            types.String `tfsdk:"id"`
+	Content       types.String `tfsdk:"content"`
+	Inventory     types.String `tfsdk:"inventory"`
+	Requirements  types.List   `tfsdk:"requirements"`
+	UnknownGroups types.Set    `tfsdk:"unknown_groups"`
+	Validation    types.String `tfsdk:"validation"`
+	Adopt         types.String `tfsdk:"adopt"`
+	OnDestroy     types.String `tfsdk:"on_destroy"`
+	ConsoleLock   types.Bool   `tfsdk:"console_lock"`
+	ExternalLink  types.String `tfsdk:"external_link"`
+	ETag          types.String `tfsdk:"etag"`
+	AccessGained  types.List   `tfsdk:"access_gained"`
+	AccessLost    types.List   `tfsdk:"access_lost"`
+	TestResults   types.List   `tfsdk:"test_results"`
+	LiveContent   types.String `tfsdk:"live_content"`
 }
 
 func (r *policyResource) Metadata(_ context.Context, req resource.MetadataRequest, resp *resource.MetadataResponse) {
@@ -124,6 +125,9 @@ func (r *policyResource) Schema(_ context.Context, _ resource.SchemaRequest, res
 					},
 					"why": schema.StringAttribute{Optional: true, MarkdownDescription: "The reason, shown where the requirement is not met."},
 				}},
+			},
+			"unknown_groups": schema.SetAttribute{
+				Optional: true, ElementType: types.StringType, MarkdownDescription: unknownGroupsDoc,
 			},
 			"validation": schema.StringAttribute{
 				Optional: true, Computed: true, Default: stringdefault.StaticString(validateBoth),
@@ -222,7 +226,7 @@ func (r *policyResource) ModifyPlan(ctx context.Context, req resource.ModifyPlan
 	}
 	check := policyCheck{
 		session: &r.session, content: plan.Content, inventory: plan.Inventory, requirements: plan.Requirements,
-		validation: plan.Validation.ValueString(), written: written,
+		groups: plan.UnknownGroups, validation: plan.Validation.ValueString(), written: written,
 	}
 	resp.Diagnostics.Append(check.run(ctx)...)
 	if resp.Diagnostics.HasError() {

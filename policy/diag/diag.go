@@ -96,7 +96,17 @@ type Diagnostic struct {
 	Related []Related `json:"related,omitempty"`
 	// Notes are facts: who is affected, which rule nearly matched.
 	Notes []string `json:"notes,omitempty"`
-	Help  []Help   `json:"help,omitempty"`
+	// Missing is what would have to be known to decide what the finding says cannot be decided; each is a note as well.
+	Missing []string `json:"missing,omitempty"`
+	Help    []Help   `json:"help,omitempty"`
+}
+
+// Lacks adds what is missing, each with a note.
+func (d *Diagnostic) Lacks(missing []string) {
+	d.Missing = append(d.Missing, missing...)
+	for _, m := range missing {
+		d.Notes = append(d.Notes, "not known: "+m)
+	}
 }
 
 // List is a number of findings, in the order in which they were made until Sort.
