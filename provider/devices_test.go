@@ -105,6 +105,78 @@ func TestDeviceRoutes(t *testing.T) {
 	})
 }
 
+// What passes is got over, a device that vanishes between plan and apply is one error and a plan to make it anew, and
+// what lasts is one error, after which the next run goes on.
+func TestDevicePartFaults(t *testing.T) {
+	needTofu(t)
+	t.Parallel()
+	const policy = `{"tagOwners": {"tag:node": [], "tag:gateway": []}}`
+	for _, part := range []struct{ name, before, after, call string }{
+		{"tags", `tags = ["tag:node"]`, `tags = ["tag:gateway"]`, "/tags"},
+		{"routes", `routes = ["10.7.0.0/16"]`, `routes = ["10.8.0.0/16"]`, "/routes"},
+		{"authorization", `authorized = true`, `authorized = false`, "/authorized"},
+	} {
+		setup := func(t *testing.T) (*tailnet, func(attribute string) string, func(controlsim.Fault) resource.ConfigPlanChecks) {
+			t.Parallel()
+			n := newTailnet(t, controlsim.Options{Policy: policy})
+			config := func(attribute string) string {
+				return n.config(fmt.Sprintf("resource \"tailmesh_device_%s\" \"this\" {\n  device_id = %q\n  %s\n}\n", part.name, n.ams1(t).NodeID, attribute))
+			}
+			afterPlan := func(f controlsim.Fault) resource.ConfigPlanChecks {
+				f.Method, f.Path = "POST", part.call
+				return preApply(between(func() {
+					if err := n.AddFault(f); err != nil {
+						t.Error(err)
+					}
+				}))
+			}
+			return n, config, afterPlan
+		}
+		for name, fault := range passing() {
+			t.Run(part.name+"/"+name, func(t *testing.T) {
+				_, config, afterPlan := setup(t)
+				resource.UnitTest(t, resource.TestCase{
+					ProtoV6ProviderFactories: factories(),
+					Steps: []resource.TestStep{
+						{Config: config(part.before), ConfigPlanChecks: afterPlan(fault)},
+						emptySecondPlan(config(part.before)),
+					},
+				})
+			})
+		}
+		t.Run(part.name+"/lasting", func(t *testing.T) {
+			n, config, afterPlan := setup(t)
+			broken := controlsim.Fault{Kind: controlsim.StatusFault, Status: http.StatusInternalServerError, Times: -1}
+			resource.UnitTest(t, resource.TestCase{
+				ProtoV6ProviderFactories: factories(),
+				Steps: []resource.TestStep{
+					{Config: config(part.before)},
+					{Config: config(part.after), ConfigPlanChecks: afterPlan(broken), ExpectError: says("cannot", "500")},
+					{PreConfig: n.ClearFaults, Config: config(part.after)},
+					emptySecondPlan(config(part.after)),
+				},
+			})
+		})
+		t.Run(part.name+"/device gone between plan and apply", func(t *testing.T) {
+			n, config, _ := setup(t)
+			before, after := config(part.before), config(part.after)
+			gone := preApply(between(func() {
+				if err := connected(t, n, controlsim.DefaultAPIKey).client.DeleteDevice(t.Context(), n.ams1(t).NodeID); err != nil {
+					t.Error(err)
+				}
+			}))
+			resource.UnitTest(t, resource.TestCase{
+				ProtoV6ProviderFactories: factories(),
+				Steps: []resource.TestStep{
+					{Config: before},
+					{Config: after, ConfigPlanChecks: gone, ExpectError: says("cannot", "404")},
+					{Config: after, PlanOnly: true, ExpectNonEmptyPlan: true},
+				},
+			})
+		})
+	}
+}
+
 func TestDeviceAuthorization(t *testing.T) {
 	needTofu(t)
 	t.Parallel()

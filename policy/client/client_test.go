@@ -263,7 +263,7 @@ func TestRetries(t *testing.T) {
 	}{
 		{"429", status(429), []string{"read", "validate", "write", "set", "key"}},
 		{"429 bare", controlsim.Fault{Kind: controlsim.StatusFault, Status: 429, NoBody: true}, []string{"read", "validate", "write", "set", "key"}},
-		{"500", status(500), []string{"read", "validate"}},
+		{"500", status(500), []string{"read", "validate", "write", "set"}},
 		{"502", controlsim.Fault{Kind: controlsim.HTMLFault}, []string{"read", "validate", "write", "set"}},
 		{"503", status(503), []string{"read", "validate", "write", "set"}},
 		{"504", status(504), []string{"read", "validate", "write", "set"}},

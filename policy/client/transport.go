@@ -100,10 +100,8 @@ func retry(ctx context.Context, res *http.Response, err error) (bool, error) {
 	switch res.StatusCode {
 	case http.StatusTooManyRequests:
 		return kind >= refused, nil
-	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return kind >= writing, nil
-	case http.StatusInternalServerError:
-		return kind == reading, nil
 	}
 	return false, nil
 }
