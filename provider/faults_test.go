@@ -1,7 +1,9 @@
 package provider
 
 import (
-	"errors"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
@@ -116,25 +118,48 @@ func TestPolicyLastingFaultOfTheWrite(t *testing.T) {
 	}
 }
 
-// The most talkative log holds no secret: neither those of the configuration nor the keys that a run makes.
+// The most talkative log holds no secret, whatever the provider identifies itself with: neither those of the configuration
+// nor the tokens and keys that a run makes.
 func TestTraceShowsNoSecret(t *testing.T) {
 	needTofu(t)
-	dir := t.TempDir()
-	log := filepath.Join(dir, "provider.log")
-	t.Setenv("TF_LOG", "TRACE")
-	t.Setenv("TF_ACC_LOG_PATH", log)
-	t.Setenv("TF_LOG_PATH_MASK", filepath.Join(dir, "%s.log"))
-	tailnet := newTailnet(t, controlsim.Options{Inventory: meshNodes(3), Policy: meshPolicy})
-	// The provider takes the key from a file, because the program under test logs the configuration that it reads.
-	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte(controlsim.DefaultAPIKey+"\n"), 0o600); err != nil {
+	claims, err := json.Marshal(map[string]any{
+		"iss": controlsim.DefaultFederatedIssuer, "aud": controlsim.DefaultFederatedAudience, "sub": "repo:x", "exp": time.Now().Add(time.Hour).Unix(),
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	config := strings.Replace(tailnet.config(policyConfig(meshPolicy, "adopt = \"always\"\n"+meshRequirement)), controlsim.DefaultAPIKey, "file:"+key, 1)
-	resource.UnitTest(t, resource.TestCase{
-		ProtoV6ProviderFactories: factories(),
-		Steps:                    []resource.TestStep{{Config: config + "ephemeral \"tailmesh_auth_key\" \"node\" {\n  tags = [\"tag:node\"]\n}\n"}},
-	})
+	part := base64.RawURLEncoding.EncodeToString
+	jwt := part([]byte(`{"alg":"none"}`)) + "." + part(claims) + "." + part([]byte("signature"))
+	// Secrets come from files, because the program under test logs the configuration that it reads.
+	for _, tt := range []struct{ name, settings, secret string }{
+		{"API key", `api_key = "file:%s"`, controlsim.DefaultAPIKey},
+		{"OAuth client", `oauth_client_id = "` + controlsim.DefaultOAuthClientID + `"` + "\n" + `oauth_client_secret = "file:%s"`, controlsim.DefaultOAuthClientSecret},
+		{"federated identity", `oauth_client_id = "` + controlsim.DefaultFederatedID + `"` + "\n" + `identity_token = "file:%s"`, jwt},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv("TF_LOG", "TRACE")
+			t.Setenv("TF_ACC_LOG_PATH", filepath.Join(dir, "provider.log"))
+			t.Setenv("TF_LOG_PATH_MASK", filepath.Join(dir, "%s.log"))
+			tailnet := newTailnet(t, controlsim.Options{Inventory: meshNodes(3), Policy: meshPolicy})
+			secret := filepath.Join(t.TempDir(), "secret")
+			if err := os.WriteFile(secret, []byte(tt.secret+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			config := strings.Replace(tailnet.config(policyConfig(meshPolicy, "adopt = \"always\"\n"+meshRequirement)),
+				`api_key  = "`+controlsim.DefaultAPIKey+`"`, fmt.Sprintf(tt.settings, secret), 1)
+			resource.UnitTest(t, resource.TestCase{
+				ProtoV6ProviderFactories: factories(),
+				Steps:                    []resource.TestStep{{Config: config + "ephemeral \"tailmesh_auth_key\" \"node\" {\n  tags = [\"tag:node\"]\n}\n"}},
+			})
+			seesNone(t, dir, tt.secret, "tskey-auth-", "tskey-api-")
+		})
+	}
+}
+
+// seesNone looks for secrets in all files of a directory.
+func seesNone(t *testing.T, dir string, secrets ...string) {
+	t.Helper()
 	total := 0
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -142,14 +167,14 @@ func TestTraceShowsNoSecret(t *testing.T) {
 		}
 		text, err := os.ReadFile(name)
 		total += strings.Count(string(text), "\n")
-		for _, secret := range []string{controlsim.DefaultAPIKey, "tskey-auth-"} {
+		for _, secret := range secrets {
 			if i := strings.Index(string(text), secret); i >= 0 {
 				t.Errorf("%s holds %q: …%.200s", d.Name(), secret, text[max(0, i-100):])
 			}
 		}
 		return err
 	})
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		t.Fatal(err)
 	}
 	if total < 100 {
