@@ -20,3 +20,15 @@ func (r *Report) WithRules(acls []ACL, grants []Grant) *Report {
 	}
 	return out
 }
+
+// WithSSH judges the policy's sshTests, and nothing else, as if the policy had these ssh rules. As with WithRules, the names
+// that they use must be the policy's, and it returns nil where the policy's own rules could not be compiled.
+func (r *Report) WithSSH(rules []SSH) *Report {
+	if r.Compiled == nil {
+		return nil
+	}
+	p := *r.Policy
+	p.SSH, p.ACLs, p.Grants, p.shapes = rules, []ACL{}, nil, nil // the rules of the network have no part in it
+	c := compile(&p, newValidator(r.Compiled.v.file, &p, r.Compiled.x))
+	return &Report{Policy: &p, Compiled: c, SSHTests: c.evalSSHTests()}
+}

@@ -1,0 +1,183 @@
+package coverage
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/bigtailnet"
+)
+
+const inventory = `{"devices": [
+	{"nodeId": "n1", "hostname": "web1", "name": "web1.x.ts.net", "addresses": ["100.64.0.1"], "tags": ["tag:web"], "authorized": true},
+	{"nodeId": "n2", "hostname": "web2", "name": "web2.x.ts.net", "addresses": ["100.64.0.2"], "tags": ["tag:web"], "authorized": true},
+	{"nodeId": "n3", "hostname": "db1", "name": "db1.x.ts.net", "addresses": ["100.64.0.3"], "tags": ["tag:db"], "authorized": true},
+	{"nodeId": "n4", "hostname": "ada1", "name": "ada1.x.ts.net", "addresses": ["100.64.0.4"], "user": "ada@example.com", "authorized": true},
+	{"nodeId": "n6", "hostname": "ada2", "name": "ada2.x.ts.net", "addresses": ["100.64.0.6"], "user": "ada@example.com", "authorized": true},
+	{"nodeId": "n5", "hostname": "bob1", "name": "bob1.x.ts.net", "addresses": ["100.64.0.5"], "user": "bob@example.com", "authorized": true}],
+	"users": [{"id": "1", "loginName": "ada@example.com", "role": "owner"}, {"id": "2", "loginName": "bob@example.com", "role": "member"}]}`
+
+const names = `"groups": {"group:dev": ["ada@example.com", "bob@example.com"]}, "tagOwners": {"tag:web": [], "tag:db": []}, "hosts": {"office": "10.1.0.0/16"}`
+
+func devices(t *testing.T) *policy.Inventory {
+	t.Helper()
+	inv, err := policy.ParseInventory([]byte(inventory))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inv
+}
+
+func measured(t *testing.T, text string, inv *policy.Inventory) (*policy.Report, *Result) {
+	t.Helper()
+	report := policy.Check("p", []byte(text), inv, nil)
+	res, err := Measure(report)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return report, res
+}
+
+func TestMeasure(t *testing.T) {
+	for _, tt := range []struct {
+		name, rules, tests string
+		want               []string // "path: proved by ...; shared by ...", of rules and of parts that a test passes by
+	}{
+		{
+			"one rule, one test", `"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["tcp:5432"]}]`, `{"src": "tag:web", "accept": ["tag:db:5432"]}`,
+			[]string{"grants[0]: tests[0].accept[0];"},
+		},
+		{
+			"what is denied proves nothing", `"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["tcp:5432"]}]`, `{"src": "tag:db", "deny": ["tag:web:1"]}`,
+			[]string{"grants[0]: ;"},
+		},
+		{
+			"two rules that admit the same",
+			`"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["tcp:5432"]}], "acls": [{"action": "accept", "src": ["tag:web"], "dst": ["tag:db:*"]}]`,
+			`{"src": "tag:web", "accept": ["tag:db:5432"]}`,
+			[]string{"grants[0]: ; tests[0].accept[0]", "acls[0]: ; tests[0].accept[0]"},
+		},
+		{
+			"parts", `"acls": [{"action": "accept", "src": ["tag:web", "group:dev"], "dst": ["tag:db:5432", "tag:web:80"]}]`,
+			`{"src": "tag:web", "accept": ["tag:db:5432"]}, {"src": "ada@example.com", "accept": ["tag:db:5432"]}`,
+			[]string{
+				"acls[0]: tests[0].accept[0],tests[1].accept[0];", "acls[0].src[0]: tests[0].accept[0];", "acls[0].src[1]: tests[1].accept[0];",
+				"acls[0].dst[0]: tests[0].accept[0],tests[1].accept[0];",
+			},
+		},
+		{
+			"a test that fails proves nothing", `"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["tcp:5432"]}]`, `{"src": "tag:web", "accept": ["tag:db:5432", "tag:db:1"]}`,
+			[]string{"grants[0]: tests[0].accept[0];"},
+		},
+		{
+			"a half that another rule admits", `"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["*"]}, {"src": ["100.64.0.1"], "dst": ["tag:db"], "ip": ["*"]}]`,
+			`{"src": "tag:web", "accept": ["tag:db:1"]}`,
+			[]string{"grants[0]: tests[0].accept[0];", "grants[1]: ; tests[0].accept[0]"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, res := measured(t, "{"+names+", "+tt.rules+`, "tests": [`+tt.tests+"]}", devices(t))
+			var got []string
+			for _, u := range append(slices.Clone(res.Rules), res.Parts...) {
+				if strings.Count(u.Path, ".") == 0 || u.Proved() || len(u.SharedBy) > 0 {
+					got = append(got, strings.TrimSpace(u.Path+": "+strings.Join(u.ProvedBy, ",")+"; "+strings.Join(u.SharedBy, ",")))
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestMeasureSSH(t *testing.T) {
+	const rules = `"ssh": [
+		{"action": "check", "src": ["group:dev"], "dst": ["tag:web"], "users": ["root"]},
+		{"action": "accept", "src": ["group:dev"], "dst": ["tag:db"], "users": ["autogroup:nonroot"]}]`
+	_, res := measured(t, "{"+names+", "+rules+`, "sshTests": [{"src": "ada@example.com", "dst": ["tag:web"], "check": ["root"]}]}`, devices(t))
+	if len(res.Rules) != 2 || !res.Rules[0].Proved() || res.Rules[1].Proved() || Percent(res.Rules) != 50 {
+		t.Errorf("%+v", res.Rules)
+	}
+}
+
+func TestSuggest(t *testing.T) {
+	for _, tt := range []struct {
+		name, rules string
+		want        []string // entry, or "none: reason"
+	}{
+		{"tcp", `"grants": [{"src": ["group:dev"], "dst": ["tag:db"], "ip": ["tcp:5432"]}]`, []string{`{"src": "group:dev", "proto": "tcp", "accept": ["tag:db:5432"]}`}},
+		{"every port", `"acls": [{"action": "accept", "src": ["tag:web"], "dst": ["tag:db:*"]}]`, []string{`{"src": "tag:web", "accept": ["tag:db:443"]}`}},
+		{"no ports", `"grants": [{"src": ["tag:web"], "dst": ["tag:web"], "ip": ["ip-in-ip:*"]}]`, []string{`{"src": "tag:web", "proto": "ip-in-ip", "accept": ["tag:web:0"]}`}},
+		{"a network", `"grants": [{"src": ["tag:web"], "dst": ["office"], "ip": ["udp:53"]}]`, []string{`{"src": "tag:web", "proto": "udp", "accept": ["10.1.0.1:53"]}`}},
+		{"own devices", `"grants": [{"src": ["autogroup:member"], "dst": ["autogroup:self"], "ip": ["22"]}]`, []string{`{"src": "ada@example.com", "accept": ["100.64.0.4:22"]}`}},
+		{"what only one of two admits", `"grants": [{"src": ["*"], "dst": ["tag:db"], "ip": ["80"]}, {"src": ["tag:web"], "dst": ["tag:db"], "ip": ["80", "81"]}]`, []string{
+			`{"src": "ada@example.com", "accept": ["tag:db:80"]}`, `{"src": "tag:web", "accept": ["tag:db:81"]}`,
+		}},
+		{"twice the same", `"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["80"]}, {"src": ["tag:web"], "dst": ["tag:db"], "ip": ["80"]}]`, []string{
+			"none: others admit what it admits, for everybody who was tried", "none: others admit what it admits, for everybody who was tried",
+		}},
+		{"capabilities", `"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "app": {"example.com/cap/x": [{}]}}]`, []string{"none: it grants capabilities alone, which tests do not ask about"}},
+		{"one device alone", `"grants": [{"src": ["tag:db"], "dst": ["tag:db"], "ip": ["80"]}]`, []string{
+			"none: of what it names, no two devices of the inventory were found between which the whole flow is admitted",
+		}},
+		{"ssh", `"ssh": [{"action": "check", "src": ["group:dev"], "dst": ["autogroup:self"], "users": ["autogroup:nonroot"]}]`, []string{`{"src": "group:dev", "dst": ["autogroup:self"], "check": ["ubuntu"]}`}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inv := devices(t)
+			report, res := measured(t, "{"+names+", "+tt.rules+"}", inv)
+			var got []string
+			for _, s := range Suggest(report, res, inv) {
+				if s.Entry == "" {
+					s.Entry = "none: " + s.Reason
+				}
+				got = append(got, s.Entry)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// What is suggested for policies at large, put into their text, passes and is what the control plane takes; and each rule
+// that got a test is then proved.
+func TestSuggestionsHold(t *testing.T) {
+	for seed := range uint64(12) {
+		text, saved := bigtailnet.Make(40+int(rand.New(rand.NewPCG(seed, 1)).IntN(60)), 24, 0, seed)
+		inv, err := policy.ParseInventory(saved)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, res := measured(t, string(text), inv)
+		entries := map[string][]string{}
+		tested := 0
+		for _, s := range Suggest(report, res, inv) {
+			if s.Entry != "" {
+				entries[s.Section] = append(entries[s.Section], s.Entry)
+				tested++
+			}
+		}
+		if tested < len(res.Rules)/2 {
+			t.Errorf("seed %d: tests for %d of %d rules", seed, tested, len(res.Rules))
+		}
+		for section, list := range entries {
+			out, err := diag.Apply(text, report.Policy.AddTests(section, list))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = out
+		}
+		after, covered := measured(t, string(text), inv)
+		if !after.Accepted {
+			t.Fatalf("seed %d: %s\n%s", seed, after.Message, text)
+		}
+		if got := Proved(covered.Rules); got < tested {
+			t.Errorf("seed %d: %d rules proved, want %d", seed, got, tested)
+		}
+	}
+}

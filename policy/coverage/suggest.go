@@ -1,0 +1,371 @@
+package coverage
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+)
+
+// Suggestion is a test for a rule that no test proves, or why there is none.
+type Suggestion struct {
+	Rule string `json:"rule"`
+	// Section is tests or sshTests, and Entry an entry of it as HuJSON; empty where none was found.
+	Section string `json:"section,omitempty"`
+	Entry   string `json:"entry,omitempty"`
+	// Reason says why there is no test.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Suggest writes a test for each rule of the result that no test proves. Each passes, is such as the control plane takes,
+// and would not pass without its rule. inv is the inventory that the report was made with.
+func Suggest(report *policy.Report, res *Result, inv *policy.Inventory) []Suggestion {
+	s := &suggester{report: report, inv: inv, rules: map[string]place{}}
+	if s.inv == nil {
+		s.inv = &policy.Inventory{}
+	}
+	for i := range res.Rules {
+		s.rules[res.Rules[i].Path] = res.Rules[i].at
+	}
+	out := []Suggestion{}
+	for i := range res.Rules {
+		if u := &res.Rules[i]; !u.Proved() {
+			out = append(out, s.suggest(u.at))
+		}
+	}
+	return out
+}
+
+type suggester struct {
+	report *policy.Report
+	inv    *policy.Inventory
+	rules  map[string]place
+}
+
+func (s *suggester) suggest(at place) Suggestion {
+	if at.section == "ssh" {
+		return s.suggestSSH(at)
+	}
+	out := Suggestion{Rule: at.rule(), Section: "tests"}
+	flows, only := s.flows(at)
+	if len(flows) == 0 {
+		return Suggestion{Rule: at.rule(), Reason: only}
+	}
+	reason := "of what it names, no two devices of the inventory were found between which the whole flow is admitted"
+	for _, f := range flows {
+		x, err := s.report.Compiled.Explain(f.src, f.dst, f.proto, f.port)
+		if err != nil || x.Verdict != policy.Pass {
+			continue
+		}
+		// Only the rules that meet the flow can make a difference to it.
+		var all, others []place
+		for _, t := range x.Rules {
+			rule, ok := s.rules[t.Rule]
+			if !ok {
+				continue
+			}
+			all = append(all, rule)
+			if t.Rule != at.rule() {
+				others = append(others, rule)
+			}
+		}
+		if len(all) == len(others) {
+			continue
+		}
+		reason = alsoOthers
+		with, left := s.ask(f, all), s.ask(f, others)
+		if with.Verdict == policy.Pass && left.Verdict == policy.Fail && left.Got == "drop" {
+			out.Entry = f.entry()
+			return out
+		}
+	}
+	return Suggestion{Rule: at.rule(), Reason: reason}
+}
+
+// ask judges the test of a flow by some of the rules.
+func (s *suggester) ask(f candidateFlow, rules []place) policy.TestResult {
+	var acls []policy.ACL
+	var grants []policy.Grant
+	for _, r := range rules {
+		if r.section == "acls" {
+			acls = append(acls, s.report.Policy.ACLs[r.index])
+		} else {
+			grants = append(grants, s.report.Policy.Grants[r.index])
+		}
+	}
+	return withTests(s.report, []policy.Test{f.test()}).WithRules(acls, grants).Tests[0]
+}
+
+// candidateFlow is a flow that a test could ask about. Port is 0 for protocols without ports.
+type candidateFlow struct {
+	src, dst, proto string
+	port            int
+}
+
+func (f candidateFlow) test() policy.Test {
+	value := func(text string) policy.String { return policy.String{Value: text} }
+	return policy.Test{
+		Src: value(f.src), Proto: value(f.proto),
+		Accept: policy.Strings{Present: true, Items: []policy.String{value(f.dst + ":" + strconv.Itoa(f.port))}},
+	}
+}
+
+// entry is the test as text, with the protocol where it is not the one that is meant without.
+func (f candidateFlow) entry() string {
+	proto := ""
+	if f.proto != "" {
+		proto = `"proto": ` + quote(f.proto) + ", "
+	}
+	return fmt.Sprintf(`{"src": %s, %s"accept": [%s]}`, quote(f.src), proto, quote(f.dst+":"+strconv.Itoa(f.port)))
+}
+
+const alsoOthers = "others admit what it admits, for everybody who was tried"
+
+// most bounds how much is tried of each list of a rule.
+const most = 6
+
+// flows lists what a rule admits, by what it names; without any, the reason.
+func (s *suggester) flows(at place) (out []candidateFlow, reason string) {
+	var src, dst []string
+	var offers []protoPort
+	byDst := map[string][]protoPort{}
+	switch at.section {
+	case "acls":
+		a := s.report.Policy.ACLs[at.index]
+		src = values(a.Src)
+		for _, d := range values(a.Dst) {
+			i := strings.LastIndexByte(d, ':')
+			if i < 0 {
+				continue
+			}
+			dst = append(dst, d[:i])
+			byDst[d[:i]] = append(byDst[d[:i]], portsOf(a.Proto.Value, d[i+1:])...)
+		}
+	case "grants":
+		g := s.report.Policy.Grants[at.index]
+		if len(g.IP.Items) == 0 {
+			return nil, "it grants capabilities alone, which tests do not ask about"
+		}
+		src, dst = values(g.Src), values(g.Dst)
+		for _, ip := range values(g.IP) {
+			proto, ports := "", ip
+			if i := strings.LastIndexByte(ip, ':'); i >= 0 {
+				proto, ports = ip[:i], ip[i+1:]
+			}
+			if proto == "*" {
+				proto = ""
+			}
+			offers = append(offers, portsOf(proto, ports)...)
+		}
+	}
+	for _, from := range s.sources(src) {
+		for _, to := range slices.Compact(dst) {
+			for _, name := range s.destinations(to, from) {
+				for _, o := range append(byDst[to], offers...) {
+					out = append(out, candidateFlow{from, name, o.proto, o.port})
+				}
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil, "no test can name both of its ends"
+	}
+	return out, ""
+}
+
+type protoPort struct {
+	proto string
+	port  int
+}
+
+// portsOf lists some ports of an element such as "22,80-90": those at ends of ranges first, which others are less likely
+// to hold.
+func portsOf(proto, ports string) []protoPort {
+	var out []protoPort
+	add := func(n int) {
+		if p := (protoPort{proto, n}); len(out) < most && !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	if text, err := policy.ProtocolText(proto); err == nil && text != "" && !slices.Contains([]string{"tcp", "udp", "sctp"}, text) {
+		return []protoPort{{proto, 0}}
+	}
+	for _, r := range strings.SplitSeq(ports, ",") {
+		first, last, isRange := strings.Cut(r, "-")
+		if r == "*" {
+			for _, n := range []int{443, 22, 8443, 40000} {
+				add(n)
+			}
+			continue
+		}
+		n, err := strconv.Atoi(first)
+		if err != nil {
+			continue
+		}
+		add(max(n, 1))
+		if m, err := strconv.Atoi(last); isRange && err == nil {
+			add(m)
+			add((n + m) / 2)
+		}
+	}
+	return out
+}
+
+func values(l policy.Strings) []string {
+	var out []string
+	for _, v := range l.Items {
+		out = append(out, v.Value)
+	}
+	return out
+}
+
+// sources are what tests can name for the sources of a rule: the same, or for those that stand for many, somebody of them.
+func (s *suggester) sources(list []string) (out []string) {
+	for _, src := range list {
+		out = append(out, s.somebody(src)...)
+	}
+	return firstOf(out)
+}
+
+// destinations are what tests can name for a destination of a rule.
+func (s *suggester) destinations(dst, src string) []string {
+	if dst == "autogroup:self" {
+		return firstOf(s.devicesOf(src))
+	}
+	if dst == "autogroup:internet" {
+		return nil
+	}
+	return firstOf(s.somebody(dst))
+}
+
+func firstOf(list []string) []string {
+	var out []string
+	for _, v := range list {
+		if len(out) < most && !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// somebody lists names that a test may give for a selector. Which of them fit is for the engine to say.
+func (s *suggester) somebody(sel string) (out []string) {
+	p, err := netip.ParsePrefix(sel)
+	switch {
+	case err == nil && p.IsSingleIP():
+		return []string{p.Addr().String()}
+	case err == nil:
+		return []string{p.Masked().Addr().Next().String()}
+	case strings.HasPrefix(sel, "tag:") || strings.HasPrefix(sel, "group:"):
+		return []string{sel}
+	case strings.Contains(sel, "@") && !strings.HasPrefix(sel, "user:*@"):
+		return []string{sel}
+	}
+	for _, h := range s.report.Policy.Hosts {
+		if h.Name.Value != sel {
+			continue
+		}
+		if q, err := netip.ParsePrefix(h.Value.Value); err == nil && !q.IsSingleIP() {
+			return []string{q.Masked().Addr().Next().String()}
+		}
+		return []string{sel}
+	}
+	if _, err := netip.ParseAddr(sel); err == nil {
+		return []string{sel}
+	}
+	// A name for many: whoever the policy or the inventory knows.
+	for _, u := range s.inv.Users {
+		out = append(out, u.LoginName)
+	}
+	for _, t := range s.report.Policy.TagOwners {
+		out = append(out, t.Name.Value)
+	}
+	return firstOf(out)
+}
+
+// devicesOf are addresses of a user's own devices, as tests cannot name them otherwise.
+func (s *suggester) devicesOf(user string) (out []string) {
+	for i := range s.inv.Devices {
+		if d := &s.inv.Devices[i]; d.User == user && len(d.Tags) == 0 && len(d.Addresses) > 0 {
+			out = append(out, d.Addresses[0])
+		}
+	}
+	return out
+}
+
+func (s *suggester) suggestSSH(at place) Suggestion {
+	rule := s.report.Policy.SSH[at.index]
+	action := rule.Action.Value
+	without := at.withoutSSH(s.report.Policy)
+	for _, src := range s.sources(values(rule.Src)) {
+		for _, to := range values(rule.Dst) {
+			for _, dst := range s.sshDestinations(to) {
+				for _, user := range accounts(values(rule.Users), src) {
+					t := sshTest(src, dst, action, user)
+					asked := withSSHTests(s.report, []policy.SSHTest{t})
+					with, left := asked.WithSSH(s.report.Policy.SSH).SSHTests, asked.WithSSH(without).SSHTests
+					if len(with) == 1 && with[0].Verdict == policy.Pass && left[0].Verdict == policy.Fail {
+						entry := fmt.Sprintf(`{"src": %s, "dst": [%s], %s: [%s]}`, quote(src), quote(dst), quote(action), quote(user))
+						return Suggestion{Rule: at.rule(), Section: "sshTests", Entry: entry}
+					}
+				}
+			}
+		}
+	}
+	return Suggestion{Rule: at.rule(), Reason: alsoOthers}
+}
+
+func (s *suggester) sshDestinations(dst string) []string {
+	if dst == "autogroup:self" {
+		return []string{dst}
+	}
+	return firstOf(s.somebody(dst))
+}
+
+// accounts are some that an ssh rule's users stand for.
+func accounts(users []string, src string) (out []string) {
+	local, _, _ := strings.Cut(src, "@")
+	for _, u := range users {
+		switch {
+		case u == "autogroup:nonroot":
+			out = append(out, "ubuntu", "admin")
+		case strings.HasPrefix(u, "localpart:"):
+			out = append(out, local)
+		default:
+			out = append(out, u)
+		}
+	}
+	return firstOf(out)
+}
+
+func sshTest(src, dst, action, user string) policy.SSHTest {
+	one := func(text string) policy.Strings {
+		return policy.Strings{Present: true, Items: []policy.String{{Value: text}}}
+	}
+	t := policy.SSHTest{Src: policy.String{Value: src}, Dst: one(dst)}
+	if action == "check" {
+		t.Check = one(user)
+	} else {
+		t.Accept = one(user)
+	}
+	return t
+}
+
+func withSSHTests(report *policy.Report, tests []policy.SSHTest) *policy.Report {
+	p := *report.Policy
+	p.SSHTests = tests
+	return &policy.Report{Policy: &p, Compiled: report.Compiled}
+}
+
+// quote writes a string of JSON.
+func quote(text string) string {
+	out, err := json.Marshal(text)
+	if err != nil {
+		return `""` // a string always has a JSON form
+	}
+	return string(out)
+}
