@@ -126,7 +126,7 @@ func checkPeerConnections(j *judgement, _ *Result) {
 				},
 				Cause: fmt.Sprintf("the rule `%s` takes every packet to the peer, answers included", d.rule),
 				Blind: "the connection itself was not seen: it must be begun by the peer",
-				Fix:   d.rule.Command("del") + "; the agent's own rule takes only connections that pods begin",
+				Fix:   releaseAnswers(d.rule),
 			})
 			continue
 		}
@@ -144,6 +144,15 @@ func checkPeerConnections(j *judgement, _ *Result) {
 			})
 		}
 	}
+}
+
+// releaseAnswers says how answers get past the rule that takes them. Tailscale's own rule, which has no selectors, must stay:
+// the CNI's has come to stand behind it, and the agent says in front of it what that one says.
+func releaseAnswers(by desired.Rule) string {
+	if !by.Src.IsValid() && !by.Dst.IsValid() && by.Mask == 0 {
+		return "tailmesh-agent run (or apply): in front of this rule, it says what the CNI's says, for answers alone"
+	}
+	return by.Command("del") + "; the agent's own rule takes only connections that pods begin"
 }
 
 func swallowed(what, kind string, way desired.Answer, d decision, answer Seeing) Finding {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/nstest"
 )
@@ -68,4 +70,36 @@ func TestStatusFindsOthersRules(t *testing.T) {
 			})
 		}
 	})
+}
+
+// Where the CNI has started first, its rule stands behind Tailscale's, which takes what pods answer to peers. Nobody is told
+// to delete Tailscale's rule, and the agent puts it right.
+func TestAnswersTakenByTailscale(t *testing.T) {
+	node := nstest.NewIdleNode(t)
+	node.StartRouter()
+	node.StartTailscale()
+	daemon := startTailscaled(t, runningTailnet)
+	a := newAgent(t, nodeDocument)
+	pristine := node.Dump()
+	out, _, _ := a.run("doctor", "--socket", daemon.socket)
+	if !strings.Contains(out, "peer-connections.captured") || strings.Contains(out, "ip rule del pref 5270") {
+		t.Errorf("the doctor:\n%s", out)
+	}
+	if node.PeerReaches(nstest.Peer, nstest.Pod) {
+		t.Error("the peer reaches the pod: this lab proves nothing")
+	}
+	a.want(exitYes, "apply")
+	if !node.PeerReaches(nstest.Peer, nstest.Pod) || !node.PeerReaches(nstest.Peer6, nstest.Pod6) {
+		t.Error("the peer does not reach the pod")
+	}
+	if out, _, _ := a.run("doctor", "--socket", daemon.socket); strings.Contains(out, "peer-connections.captured") {
+		t.Errorf("the doctor, after apply:\n%s", out)
+	}
+	if got := a.want(exitYes, "apply"); got != "nothing to do\n" {
+		t.Errorf("second apply: %s", got)
+	}
+	a.want(exitYes, "cleanup")
+	if diff := cmp.Diff(pristine, node.Dump()); diff != "" {
+		t.Errorf("cleanup left something (-before +after):\n%s", diff)
+	}
 }
