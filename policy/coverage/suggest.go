@@ -194,7 +194,7 @@ func portsOf(proto, ports string) []protoPort {
 	if text, err := policy.ProtocolText(proto); err == nil && text != "" && !slices.Contains([]string{"tcp", "udp", "sctp"}, text) {
 		return []protoPort{{proto, 0}}
 	}
-	for _, r := range strings.SplitSeq(ports, ",") {
+	for r := range strings.SplitSeq(ports, ",") {
 		first, last, isRange := strings.Cut(r, "-")
 		if r == "*" {
 			for _, n := range []int{443, 22, 8443, 40000} {
