@@ -3,6 +3,7 @@ package lint
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,7 +116,7 @@ func meshes(l *linter) {
 			if !strings.HasPrefix(tag, "tag:") || t.proto != "" || !slices.Contains(t.ports, "*") || !slices.Contains(e.src, tag) {
 				continue
 			}
-			why, at := l.carries(tag)
+			why, at := l.carries(tag, e)
 			if why == "" {
 				continue
 			}
@@ -153,8 +154,11 @@ func (l *linter) admit(req policy.Requirement) []diag.Edit {
 	return nil
 }
 
-// carries says what shows that the devices of a tag carry a network of their own.
-func (l *linter) carries(tag string) (why string, at policy.Node) {
+// carries says what shows that the devices of a tag, which a rule admits to each other, carry a network of their own.
+func (l *linter) carries(tag string, rule entry) (why string, at policy.Node) {
+	if word := overlayWords().FindString(l.comment(rule.Range)); word != "" {
+		return fmt.Sprintf("its comment speaks of %q", strings.ToLower(word)), rule.Node
+	}
 	for _, e := range l.entries {
 		for _, t := range e.targets {
 			if t.proto == "ip-in-ip" && (t.selector == tag || slices.Contains(e.src, tag)) {
@@ -170,6 +174,28 @@ func (l *linter) carries(tag string) (why string, at policy.Node) {
 		}
 	}
 	return "", policy.Node{}
+}
+
+// overlayWords finds what people call the network that nodes carry for their pods.
+func overlayWords() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)\b(overlay|ip-?in-?ip|ipip|tunnels?|pod[ -]networks?|pod[ -]to[ -]pod|kube-router|calico|flannel|cni)\b`)
+}
+
+// comment is the comment that stands above a part of the text, up to a line without one, or behind it on its line.
+func (l *linter) comment(at diag.Range) string {
+	lines := diag.NewLines(l.p.Source())
+	var out []string
+	for n := at.Start.Line - 1; n > 0; n-- {
+		text := strings.TrimSpace(lines.Text(n))
+		if !strings.HasPrefix(text, "//") && !strings.HasPrefix(text, "/*") && !strings.HasPrefix(text, "*") {
+			break
+		}
+		out = append(out, text)
+	}
+	if _, text, ok := strings.Cut(string(l.p.Source()[at.End.Offset:lines.Start(at.End.Line)+len(lines.Text(at.End.Line))]), "//"); ok {
+		out = append(out, text)
+	}
+	return strings.Join(out, "\n")
 }
 
 // mixedRules finds policies whose text has acls in front of grants, while the control plane takes grants first.

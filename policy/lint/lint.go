@@ -34,10 +34,13 @@ func Rules() []Rule {
 		{"empty-rule", diag.Warning, false, nil}, // found with redundant-rule
 		{"mesh-without-ip-in-ip", diag.Warning, false, meshes},
 		{"mixed-rules", diag.Note, false, mixedRules},
+		{"no-ssh-tests", diag.Note, false, nil}, // found with ssh-unreachable
 		{"no-tests", diag.Warning, false, noTests},
 		{"redundant-rule", diag.Warning, false, redundantRules},
+		{"ssh-root-for-all", diag.Warning, false, nil}, // found with ssh-unreachable
+		{"ssh-unreachable", diag.Warning, false, sshRules},
 		{"tag-without-owner", diag.Note, false, tagsWithoutOwner},
-		{"test-proves-nothing", diag.Warning, false, idleTests},
+		{"test-proves-nothing", diag.Warning, false, func(l *linter) { idleTests(l); idleSSHTests(l) }},
 		{"untested-rule", diag.Note, false, untestedRules},
 		{"unused-name", diag.Warning, false, unusedNames},
 		{"wide-access", diag.Warning, false, wideAccess},

@@ -73,6 +73,28 @@ func TestLint(t *testing.T) {
 			`acls[0]: devices with "tag:node" reach each other on every port, but not by ip-in-ip`,
 		}},
 		{"ip-in-ip is admitted", "mesh-without-ip-in-ip", `"autoApprovers": {"routes": {"10.0.0.0/8": ["tag:node"]}}, "grants": [{"src": ["tag:node"], "dst": ["tag:node"], "ip": ["*", "ip-in-ip:*"]}],`, nil},
+		{"a comment speaks of the overlay", "mesh-without-ip-in-ip", "\n// nodes, and their Overlay\n// since 2024\n" + `"grants": [` + "\n// the tunnels of pods\n" + `{"src": ["tag:node"], "dst": ["tag:node"], "ip": ["*"]}],`, []string{
+			`grants[0]: devices with "tag:node" reach each other on every port, but not by ip-in-ip`,
+		}},
+		{"a comment behind the rule", "mesh-without-ip-in-ip", `"acls": [{"action": "accept", "src": ["tag:node"], "dst": ["tag:node:*"]}], // kube-router` + "\n", []string{
+			`acls[0]: devices with "tag:node" reach each other on every port, but not by ip-in-ip`,
+		}},
+		{"a comment of another rule", "mesh-without-ip-in-ip", `"acls": [` + "\n// the overlay\n" + `{"action": "accept", "src": ["tag:node"], "dst": ["tag:db:*"]},` + "\n\n" + `{"action": "accept", "src": ["tag:node"], "dst": ["tag:node:*"]}],`, nil},
+		{"ssh that no packet reaches", "ssh-unreachable", `"grants": [{"src": ["group:dev"], "dst": ["tag:web"], "ip": ["80"]}, {"src": ["ada@example.com"], "dst": ["tag:db"], "ip": ["22"]}],
+			"ssh": [{"action": "check", "src": ["group:dev"], "dst": ["tag:web"], "users": ["root"]}, {"action": "check", "src": ["group:dev"], "dst": ["tag:db"], "users": ["root"]},
+			{"action": "check", "src": ["autogroup:member"], "dst": ["autogroup:self"], "users": ["root"]}],` + groups, []string{
+			"ssh[0]: no rule lets a source of ssh[0] reach port 22 of a destination",
+		}},
+		{"root for everybody", "ssh-root-for-all", `"ssh": [{"action": "accept", "src": ["autogroup:member"], "dst": ["tag:web"], "users": ["root"]},
+			{"action": "check", "src": ["autogroup:member"], "dst": ["tag:web"], "users": ["root"]}, {"action": "accept", "src": ["autogroup:member"], "dst": ["autogroup:self"], "users": ["root"]},
+			{"action": "accept", "src": ["autogroup:member"], "dst": ["tag:web"], "users": ["autogroup:nonroot"]}],`, []string{
+			"ssh[0]: ssh[0] lets everybody in as root, without a check",
+		}},
+		{"ssh without tests", "no-ssh-tests", `"ssh": [{"action": "accept", "src": ["ada@example.com"], "dst": ["tag:web"], "users": ["root"]}],`, []string{"ssh[0]: the policy has rules of ssh and no sshTests"}},
+		{"ssh with tests", "no-ssh-tests", `"ssh": [{"action": "accept", "src": ["ada@example.com"], "dst": ["tag:web"], "users": ["root"]}], "sshTests": [{"src": "ada@example.com", "dst": ["tag:web"], "accept": ["root"]}],`, nil},
+		{"an ssh test said twice", "test-proves-nothing", `"ssh": [{"action": "accept", "src": ["ada@example.com"], "dst": ["tag:web"], "users": ["root"]}], "sshTests": [{"src": "ada@example.com", "dst": ["tag:web"], "accept": ["root"]}, {"src": "ada@example.com", "dst": ["tag:web", "tag:db"], "accept": ["root"], "deny": ["x"]}],`, []string{
+			`sshTests[1].accept[0]: the same test of "ada@example.com" to "tag:web" stands at sshTests[0].accept[0]`,
+		}},
 		{"servers that carry nothing", "mesh-without-ip-in-ip", `"grants": [{"src": ["tag:node"], "dst": ["tag:node"], "ip": ["*"]}],`, nil},
 		{"acls first", "mixed-rules", `"acls": [{"action": "accept", "src": ["*"], "dst": ["tag:web:80"]}], "grants": [{"src": ["*"], "dst": ["tag:web"], "ip": ["81"]}],`, []string{
 			"acls[0]: acls stand before grants, which come first in every filter",

@@ -22,8 +22,8 @@ func lintPages() []page {
 		{
 			code: "mesh-without-ip-in-ip", title: "a mesh whose overlay is dropped",
 			trigger: "A rule lets the devices of a tag reach each other on every port, the policy shows that they carry a " +
-				"network (another rule gives them ip-in-ip, or their routes are approved without review), and no rule " +
-				"admits ip-in-ip between them.",
+				"network (the rule's comment speaks of an overlay or a tunnel, another rule gives them ip-in-ip, or their routes are " +
+				"approved without review), and no rule admits ip-in-ip between them.",
 			why: "A rule that names no protocol admits tcp, udp and icmp. IP-in-IP, which carries the overlay of some " +
 				"Kubernetes networks, is dropped without a trace: the route is right, the tunnel is up, and pods cannot " +
 				"reach each other.",
@@ -36,6 +36,12 @@ func lintPages() []page {
 			why: "Each device's filter has what comes of grants first. As nothing denies, no access depends on it, but who " +
 				"reads a filter beside the policy is misled.",
 			fix: "Put grants first, or make all of them grants: tailmesh-policy convert.",
+		},
+		{
+			code: "no-ssh-tests", title: "rules of ssh without sshTests",
+			trigger: "The policy has rules of ssh, and no sshTests.",
+			why:     "The control plane refuses a change that breaks a test. Without any, a rule too many is noticed by nobody.",
+			fix:     "Add sshTests: who must get in (accept, check), and above all who must not (deny).",
 		},
 		{
 			code: "no-tests", title: "rules without tests",
@@ -51,6 +57,19 @@ func lintPages() []page {
 				"is equal.",
 			why: "Whoever removes the rule to take access away takes none away.",
 			fix: "Remove it, or narrow the rules that admit the same if it was meant to be the only one.",
+		},
+		{
+			code: "ssh-root-for-all", title: "everybody is let in as root",
+			trigger: "A rule of ssh with the action accept and the user root has *, autogroup:member or autogroup:shared among its " +
+				"sources, and reaches more than their own devices.",
+			why: "One lost laptop is then root on every destination, without a question asked.",
+			fix: "Name who needs it: a group; or make the action check, which asks them to log in again first.",
+		},
+		{
+			code: "ssh-unreachable", title: "a rule of ssh that no session can use",
+			trigger: "No acl or grant lets any source of the rule reach port 22 of any of its destinations.",
+			why:     "ssh says who may log in, not that the packets pass. It shows as a timeout, not as a refusal.",
+			fix:     "Add an acl or grant with port 22, or remove the rule.",
 		},
 		{
 			code: "tag-without-owner", title: "a tag that nobody owns",
