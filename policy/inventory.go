@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -184,8 +185,8 @@ func newIndex(inv *Inventory) *index {
 		if label, _, _ := strings.Cut(d.Name, "."); label != "" && (hosts[d.Hostname] > 1 || d.key == "") {
 			d.key = label
 		}
-		if x.byKey[d.key] != nil {
-			d.key = cmp.Or(d.NodeID, d.ID, d.Name)
+		if d.key == "" || x.byKey[d.key] != nil {
+			d.key = cmp.Or(d.NodeID, d.ID, d.Name, strings.Join(d.ips, ","), "device "+strconv.Itoa(n))
 		}
 		x.byKey[d.key] = d
 		for _, t := range d.tags() {

@@ -40,6 +40,12 @@ func ProtocolText(text string) (string, error) {
 	return protoText(n), nil
 }
 
+// TakesPorts reports whether a rule for a protocol may name ports other than "*"; of the default protocols, empty, it may.
+func TakesPorts(proto string) bool {
+	n, err := parseProto(proto)
+	return err == nil && (n == 0 || hasPorts(n))
+}
+
 func protoText(n int) string {
 	if name := protoName(n); !strings.Contains(name, " ") {
 		return name

@@ -138,12 +138,12 @@ func (s *suggester) flows(at place) (out []candidateFlow, reason string) {
 		a := s.report.Policy.ACLs[at.index]
 		src = values(a.Src)
 		for _, d := range values(a.Dst) {
-			i := strings.LastIndexByte(d, ':')
-			if i < 0 {
+			selector, ports, err := policy.SplitACLDst(d)
+			if err != nil {
 				continue
 			}
-			dst = append(dst, d[:i])
-			byDst[d[:i]] = append(byDst[d[:i]], portsOf(a.Proto.Value, d[i+1:])...)
+			dst = append(dst, selector)
+			byDst[selector] = append(byDst[selector], portsOf(a.Proto.Value, ports)...)
 		}
 	case "grants":
 		g := s.report.Policy.Grants[at.index]
@@ -152,14 +152,9 @@ func (s *suggester) flows(at place) (out []candidateFlow, reason string) {
 		}
 		src, dst = values(g.Src), values(g.Dst)
 		for _, ip := range values(g.IP) {
-			proto, ports := "", ip
-			if i := strings.LastIndexByte(ip, ':'); i >= 0 {
-				proto, ports = ip[:i], ip[i+1:]
+			if proto, ports, err := policy.SplitGrantIP(ip); err == nil {
+				offers = append(offers, portsOf(proto, []string{ports})...)
 			}
-			if proto == "*" {
-				proto = ""
-			}
-			offers = append(offers, portsOf(proto, ports)...)
 		}
 	}
 	for _, from := range s.sources(src) {
@@ -182,19 +177,19 @@ type protoPort struct {
 	port  int
 }
 
-// portsOf lists some ports of an element such as "22,80-90": those at ends of ranges first, which others are less likely
+// portsOf lists some ports of elements such as "22" and "80-90": those at ends of ranges first, which others are less likely
 // to hold.
-func portsOf(proto, ports string) []protoPort {
+func portsOf(proto string, ports []string) []protoPort {
 	var out []protoPort
 	add := func(n int) {
 		if p := (protoPort{proto, n}); len(out) < most && !slices.Contains(out, p) {
 			out = append(out, p)
 		}
 	}
-	if text, err := policy.ProtocolText(proto); err == nil && text != "" && !slices.Contains([]string{"tcp", "udp", "sctp"}, text) {
+	if !policy.TakesPorts(proto) {
 		return []protoPort{{proto, 0}}
 	}
-	for r := range strings.SplitSeq(ports, ",") {
+	for _, r := range ports {
 		first, last, isRange := strings.Cut(r, "-")
 		if r == "*" {
 			for _, n := range []int{443, 22, 8443, 40000} {

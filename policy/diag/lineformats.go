@@ -46,10 +46,19 @@ func WriteGitHub(w io.Writer, l List, src Sources) error {
 			set("endColumn", strconv.Itoa(max(end.Column, 1)))
 		}
 		set("title", d.Code)
-		fmt.Fprintf(&out, "::%s %s::%s\n", command, strings.Join(properties, ","), data.Replace(d.text(src)))
+		fmt.Fprintf(&out, "::%s %s::%s\n", command, strings.Join(properties, ","), data.Replace(printableLines(d.text(src))))
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
+}
+
+// printableLines keeps control characters from whoever reads a log, line ends apart.
+func printableLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, l := range lines {
+		lines[i] = Printable(l)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // Text is the message with the notes and the help below it, each on a line of its own, without source lines.

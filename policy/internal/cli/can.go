@@ -14,8 +14,23 @@ import (
 
 // flowFlags are those that say which traffic is asked about.
 type flowFlags struct {
-	proto string
+	proto protocol
 	port  port
+}
+
+// protocol is the value of --proto, spelled in the one way that has a name where there is one.
+type protocol string
+
+func (p *protocol) String() string { return string(*p) }
+func (p *protocol) Type() string   { return "string" }
+
+func (p *protocol) Set(text string) error {
+	name, err := policy.ProtocolText(text)
+	if err != nil || name == "" {
+		return errors.New("want the name of a protocol, or its number from 1 to 255")
+	}
+	*p = protocol(name)
+	return nil
 }
 
 // port is the value of --port.
@@ -34,16 +49,28 @@ func (p *port) Set(text string) error {
 }
 
 func (f *flowFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.proto, "proto", "tcp", "protocol by name or number, such as udp, icmp, ip-in-ip or 47")
+	f.proto = "tcp"
+	cmd.Flags().Var(&f.proto, "proto", "protocol by name or number, such as udp, icmp, ip-in-ip or 47")
 	cmd.Flags().Var(&f.port, "port", "port, for protocols that have ports")
 	must(cmd.RegisterFlagCompletionFunc("proto", cobra.FixedCompletions(
 		[]string{"tcp", "udp", "icmp", "ipv6-icmp", "ip-in-ip", "sctp", "gre", "esp", "ah"}, cobra.ShellCompDirectiveNoFileComp)))
 }
 
+// check says where the port does not go with the protocol.
+func (f *flowFlags) check(cmd *cobra.Command) error {
+	switch takes := policy.TakesPorts(string(f.proto)); {
+	case takes && f.port == 0:
+		return usageError{cmd.CommandPath(), fmt.Errorf("%s has ports: say which with --port", f.proto)}
+	case !takes && f.port != 0:
+		return usageError{cmd.CommandPath(), fmt.Errorf("%s has no ports: leave out --port", f.proto)}
+	}
+	return nil
+}
+
 // String is how messages call the traffic: "tcp/443", "ip-in-ip".
 func (f *flowFlags) String() string {
 	if f.port == 0 {
-		return f.proto
+		return string(f.proto)
 	}
 	return fmt.Sprintf("%s/%d", f.proto, f.port)
 }
@@ -74,7 +101,10 @@ Exit codes: 0 yes; 1 no; 2 could not tell.`,
   tailmesh-policy can laptop fra1 --proto icmp policy.hujson -i inventory.json && echo pings pass`,
 		Args:              args("SRC", "DST", "POLICY"),
 		ValidArgsFunction: policyArg(2),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := flow.check(cmd); err != nil {
+				return err
+			}
 			src, dst := args[0], args[1]
 			in.policy = args[2]
 			l, err := in.load(e)
@@ -85,7 +115,7 @@ Exit codes: 0 yes; 1 no; 2 could not tell.`,
 			if report.Compiled == nil {
 				return out.unanswerable(l, report)
 			}
-			d, err := report.Compiled.Can(src, dst, flow.proto, int(flow.port))
+			d, err := report.Compiled.Can(src, dst, string(flow.proto), int(flow.port))
 			if err != nil {
 				return err
 			}

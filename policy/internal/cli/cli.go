@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -83,6 +84,9 @@ func execute(ctx context.Context, e env, args []string) int {
 	if exit, ok := errors.AsType[exitError](err); ok && exit.err == nil {
 		return exit.code
 	}
+	if flags := regexp.MustCompile(`^if any flags in the group \[.*were all set$`).FindString(err.Error()); flags != "" {
+		err = usageError{cmd.CommandPath(), exclusive(flags)}
+	}
 	fmt.Fprintf(e.Stderr, "%s: %s\n", cmd.CommandPath(), printable(err.Error()))
 	if usage, ok := errors.AsType[usageError](err); ok {
 		fmt.Fprintf(e.Stderr, "see: %s --help\n", usage.cmd)
@@ -98,6 +102,13 @@ func execute(ctx context.Context, e env, args []string) int {
 		return exit.code
 	}
 	return exitCannotDo
+}
+
+// exclusive says in our words what cobra says of flags that do not go together: "…; [json format] were all set".
+func exclusive(said string) error {
+	_, list, _ := strings.Cut(said, "; [")
+	list, _, _ = strings.Cut(list, "]")
+	return fmt.Errorf("--%s exclude each other", strings.Join(strings.Fields(list), " and --"))
 }
 
 // printable makes text from files fit for a terminal, line by line.

@@ -59,7 +59,7 @@ Exit codes: 0 printed; 1 the control plane would refuse the rules; 2 could not t
 		},
 	}
 	in.inventoryFlag(cmd, true)
-	cmd.Flags().StringVar(&node, "node", "", "only the device of this host name")
+	cmd.Flags().Var((*fileName)(&node), "node", "only the device of this host name")
 	out.flags(cmd, false)
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/convert"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
 )
 
 func forms() []string { return []string{string(convert.Grants), string(convert.ACLs)} }
@@ -31,6 +32,13 @@ policies are compiled, and the filter of each device must have the same rules. W
 may come in another order, since grants come first; they admit the same. Rules about tags, users and networks that no
 device has are compared on devices made up for them, and so are the answers of the policy's tests.
 
+--json prints
+
+  {"schemaVersion": 1, "converted": 4, "made": 5, "kept": [{"path": "acls[2]", "reason": ..., "range": ...}], "proved": true,
+   "devices": 13, "differs": [], "text": "..."}
+
+with the text where it is proved; -w writes it to the file as well.
+
 Exit codes: 0 converted, as far as can be; 1 the control plane would refuse the policy, or the proof failed, and nothing
 is written; 2 could not tell.`,
 		Example: `  tailmesh-policy convert policy.hujson --inventory inventory.json > grants.hujson
@@ -42,9 +50,6 @@ is written; 2 could not tell.`,
 			in.policy = args[0]
 			if !slices.Contains(forms(), to) {
 				return usageError{cmd.CommandPath(), fmt.Errorf("--to %q is none of %s", to, strings.Join(forms(), ", "))}
-			}
-			if err := out.resolve(cmd, false); err != nil {
-				return usageError{cmd.CommandPath(), err}
 			}
 			if write && in.policy == stdinName {
 				return errors.New("-w cannot rewrite standard input")
@@ -60,8 +65,15 @@ is written; 2 could not tell.`,
 			if err != nil {
 				return fmt.Errorf("%s: %w", l.file, err)
 			}
-			if err := out.conversion(l, res, convert.Form(to)); err != nil {
+			if out.format == "json" {
+				if err := out.conversionJSON(res); err != nil {
+					return err
+				}
+			} else if err := out.conversion(l, res, convert.Form(to)); err != nil {
 				return err
+			}
+			if !write && out.format == "json" {
+				return nil
 			}
 			if !write {
 				_, err := e.Stdout.Write(res.Text)
@@ -80,7 +92,43 @@ is written; 2 could not tell.`,
 	cmd.Flags().StringVar(&to, "to", string(convert.Grants), "form to convert to: "+strings.Join(forms(), " or "))
 	must(cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions(forms(), cobra.ShellCompDirectiveNoFileComp)))
 	cmd.Flags().BoolVarP(&write, "write", "w", false, "rewrite the file instead of printing it")
+	out.flags(cmd, false)
 	return cmd
+}
+
+// conversionJSON is what conversion says, and the text where it is proved.
+func (o *output) conversionJSON(res *convert.Result) error {
+	type kept struct {
+		Path   string     `json:"path"`
+		Reason string     `json:"reason"`
+		Range  diag.Range `json:"range"`
+	}
+	doc := struct {
+		version
+		Converted int      `json:"converted"`
+		Made      int      `json:"made"`
+		Kept      []kept   `json:"kept"`
+		Proved    bool     `json:"proved"`
+		Devices   int      `json:"devices"`
+		Differs   []string `json:"differs"`
+		Text      string   `json:"text,omitempty"`
+	}{
+		version: v1, Converted: res.Converted, Made: res.Made, Kept: []kept{}, Proved: res.Proof.Holds(), Devices: res.Proof.Devices,
+		Differs: notNil(res.Proof.Differs),
+	}
+	for _, k := range res.Kept {
+		doc.Kept = append(doc.Kept, kept{k.Path, k.Reason, k.Range})
+	}
+	if doc.Proved {
+		doc.Text = string(res.Text)
+	}
+	if err := writeJSON(o.env.Stdout, doc); err != nil {
+		return err
+	}
+	if !doc.Proved {
+		return exitError{code: exitNo}
+	}
+	return nil
 }
 
 // conversion says on standard error what was converted, what stays and why, and what the proof has shown.

@@ -54,6 +54,9 @@ Exit codes: 0 explained a code, or the flow may pass; 1 the flow may not pass; 2
 			if in.inventory == "" {
 				return usageError{cmd.CommandPath(), errNoInventory}
 			}
+			if err := flow.check(cmd); err != nil {
+				return err
+			}
 			in.policy = args[2]
 			l, err := in.load(e)
 			if err != nil {
@@ -63,7 +66,7 @@ Exit codes: 0 explained a code, or the flow may pass; 1 the flow may not pass; 2
 			if report.Compiled == nil {
 				return out.unanswerable(l, report)
 			}
-			x, err := report.Compiled.Explain(args[0], args[1], flow.proto, int(flow.port))
+			x, err := report.Compiled.Explain(args[0], args[1], string(flow.proto), int(flow.port))
 			if err != nil {
 				return err
 			}

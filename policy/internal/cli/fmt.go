@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -118,7 +119,18 @@ func rewrite(file string, text []byte) error {
 		return err
 	}
 	if err := maybe.WriteFile(target, text, info.Mode().Perm()); err != nil {
-		return err
+		return withoutPath(err)
 	}
 	return os.Chmod(target, info.Mode().Perm()) // again, without the umask
+}
+
+// withoutPath is an error about a file without the file's name, which may be that of one that was to take another's place.
+func withoutPath(err error) error {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		return path.Err
+	}
+	if link, ok := errors.AsType[*os.LinkError](err); ok {
+		return link.Err
+	}
+	return err
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -163,10 +164,16 @@ func readFile(e env, name string) ([]byte, error) {
 	return src, nil
 }
 
+// byteOrderMark begins files that some editors save as "UTF-8 with BOM". It is no JSON.
+const byteOrderMark = "\ufeff"
+
 // describeJSON says of an error in JSON where it is and what is wrong, in JSON's own words.
 func describeJSON(src []byte, err error) error {
 	if len(bytes.TrimSpace(src)) == 0 {
 		return errors.New("the file is empty")
+	}
+	if bytes.HasPrefix(src, []byte(byteOrderMark)) {
+		return errors.New("the file begins with a byte order mark: save it as UTF-8 without one")
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("%s: %w", textPos(src, int(wrong.Offset)-1), describeType(wrong))
@@ -199,10 +206,12 @@ func describeType(err *json.UnmarshalTypeError) error {
 		want = "an object"
 	}
 	got, _, _ := strings.Cut(err.Value, " ")
-	if err.Field == "" {
+	keys := strings.Split(err.Field, ".")
+	keys = slices.DeleteFunc(keys, func(k string) bool { return k == "" || k[0] >= 'A' && k[0] <= 'Z' }) // a struct of ours, not a key
+	if len(keys) == 0 {
 		return fmt.Errorf("want %s, not %s", want, withArticle(got))
 	}
-	return fmt.Errorf("%s: want %s, not %s", err.Field, want, withArticle(got))
+	return fmt.Errorf("%s: want %s, not %s", strings.Join(keys, "."), want, withArticle(got))
 }
 
 func withArticle(kind string) string {

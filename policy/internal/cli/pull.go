@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
 	"github.com/google/renameio/v2/maybe"
 	"github.com/spf13/cobra"
@@ -77,12 +76,7 @@ func save(e env, file, text, etag string, force bool) error {
 		err = rewrite(file, []byte(text))
 	}
 	if err != nil {
-		if path, ok := errors.AsType[*fs.PathError](err); ok {
-			err = path.Err // without the name of the file that was to take its place
-		} else if link, ok := errors.AsType[*os.LinkError](err); ok {
-			err = link.Err
-		}
-		return fmt.Errorf("cannot write %q: %w", file, err)
+		return fmt.Errorf("cannot write %q: %w", file, withoutPath(err))
 	}
 	fmt.Fprintf(e.Stderr, "%s: written, ETag %s\n", file, etag)
 	return nil

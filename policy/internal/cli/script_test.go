@@ -28,6 +28,8 @@ func TestScript(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":  exits,
 			"binary": binary,
+			"bom":    written("\ufeff{}\n"),
+			"escape": written("{\"acls\": [{\"action\": \"accept\", \"src\": [\"tag:\x1b[31mx\"], \"dst\": [\"*:*\"]}]}\n"),
 		},
 	})
 }
@@ -49,6 +51,16 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// written makes a command that writes a file of a text that a script cannot hold.
+func written(text string) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, _ bool, args []string) {
+		if len(args) != 1 {
+			ts.Fatalf("usage: NAME FILE")
+		}
+		ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -138,5 +139,12 @@ func (o *simOptions) simulator(e env) (*controlsim.Sim, error) {
 		}
 		opts.Policy = string(text)
 	}
-	return controlsim.New(opts)
+	sim, err := controlsim.New(opts)
+	if rest, ok := strings.CutPrefix(fmt.Sprint(err), "policy: "); ok && o.policy != "" {
+		return nil, fmt.Errorf("%s: would be refused: %s", displayName(o.policy), rest)
+	}
+	if rest, ok := strings.CutPrefix(fmt.Sprint(err), "inventory: "); ok && o.inventory != "" {
+		return nil, fmt.Errorf("%s: %s", displayName(o.inventory), rest)
+	}
+	return sim, err
 }
