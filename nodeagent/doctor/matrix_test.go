@@ -200,7 +200,9 @@ func (n *ill) examine(probe bool) doctor.Report {
 	if probe && evidence.ProbeErr != "" {
 		n.t.Errorf("no packet could be sent: %s", evidence.ProbeErr)
 	}
-	return doctor.Judge(evidence)
+	report := doctor.Judge(evidence)
+	checkRedaction(n.t, evidence, report)
+	return report
 }
 
 // named lists what a report names: code, level where it is not fail, and + where it stands behind another.

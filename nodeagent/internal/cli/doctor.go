@@ -1,18 +1,26 @@
 package cli
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"strings"
 	"text/tabwriter"
+	"time"
 
+	"github.com/google/renameio/v2/maybe"
 	"github.com/spf13/cobra"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/doctor"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/doctor/page"
 )
 
 func (c *command) doctor() *cobra.Command {
 	var options doctor.Options
+	var report reportFlags
 	var verbose bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -21,9 +29,15 @@ func (c *command) doctor() *cobra.Command {
 			"what that cannot show. Nothing on the node is changed. Without root there is less to see.\n\n" +
 			"--probe also sends a few echo requests to each peer, as a pod would: from a temporary namespace at the pods'\n" +
 			"bridge, which is gone afterwards. A ping from the host proves nothing for them: it is not forwarded.\n\n" +
+			"--report also writes an HTML page with all of it and what was gathered, for a ticket or a colleague; a FILE that\n" +
+			"ends in .txt gets the text alone. --redact replaces names and addresses in what is printed and written, each by the\n" +
+			"same one everywhere.\n\n" +
 			"Exit codes: 0 nothing found (warnings do not count); 1 a cause was found; 2 it could not be told.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if options.Watch < 0 {
+				return fmt.Errorf("--watch %v: want a time to watch for, as in 10s", options.Watch)
+			}
 			doc, err := c.document(cmd.Context())
 			if err == nil {
 				options.Document = &doc
@@ -35,8 +49,12 @@ func (c *command) doctor() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			report := doctor.Judge(evidence)
-			switch report.Verdict {
+			found, gathered := doctor.Judge(evidence), doctor.Gathered(evidence)
+			if report.redact {
+				redactor := doctor.NewRedactor(evidence)
+				found, gathered = redactor.Report(found), redactor.Sections(gathered)
+			}
+			switch found.Verdict {
 			case doctor.VerdictOK:
 				c.code = exitYes
 			case doctor.VerdictWrong:
@@ -45,18 +63,54 @@ func (c *command) doctor() *cobra.Command {
 				c.code = exitUnknown
 			}
 			if c.json {
-				c.printJSON(doctorJSON{newHeader(cmd.Name()), report})
-				return nil
+				c.printJSON(doctorJSON{newHeader(cmd.Name()), found})
+			} else {
+				printDoctor(c.env.Stdout, found, verbose)
 			}
-			printDoctor(c.env.Stdout, report, verbose)
-			return nil
+			return report.write(found, gathered)
 		},
 	}
 	cmd.Flags().BoolVar(&options.Probe, "probe", false, "send echo requests to the peers as a pod would")
 	cmd.Flags().DurationVar(&options.Watch, "watch", 0, "how long to watch for policy rules that come and go, as in 10s")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "show what was found right, too")
+	cmd.Flags().StringVar(&report.file, "report", "", "write a page, or with a name that ends in .txt the text, to this file")
+	cmd.Flags().BoolVar(&report.redact, "redact", false, "replace names and addresses in what is printed and written")
 	cmd.AddCommand(c.merge())
 	return cmd
+}
+
+// reportFlags say where a report goes that others read.
+type reportFlags struct {
+	file   string
+	redact bool
+}
+
+// write writes the report whole or not at all.
+func (r *reportFlags) write(found doctor.Report, gathered []doctor.Section) error {
+	if r.file == "" {
+		return nil
+	}
+	var text, out bytes.Buffer
+	printDoctor(&text, found, true)
+	if strings.HasSuffix(r.file, ".txt") {
+		out = text
+	} else {
+		err := page.Write(&out, page.Page{
+			Report: found, Gathered: gathered, Text: text.String(), Version: version(), Made: time.Now().UTC(), Redacted: r.redact,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := maybe.WriteFile(r.file, out.Bytes(), 0o600); err != nil {
+		if path, ok := errors.AsType[*fs.PathError](err); ok {
+			err = path.Err // without the name of the file that was to take its place
+		} else if link, ok := errors.AsType[*os.LinkError](err); ok {
+			err = link.Err
+		}
+		return fmt.Errorf("cannot write %q: %w", r.file, err)
+	}
+	return nil
 }
 
 type doctorJSON struct {

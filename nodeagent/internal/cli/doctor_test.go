@@ -62,6 +62,26 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("%+v", report)
 	}
 
+	reports := t.TempDir()
+	for _, name := range []string{"page.html", "text.txt"} {
+		file := filepath.Join(reports, name)
+		if _, code := doctor("--report", file, "--redact"); code != exitNo {
+			t.Errorf("--report %s: exit code %d", name, code)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(text), "source.untranslated") || strings.Contains(string(text), "ams1") ||
+			strings.Contains(string(text), "<html") != (name == "page.html") {
+			t.Errorf("%s: %v\n%s", name, err, text)
+		}
+	}
+	if _, stderr, code := a.run("doctor", "--socket", daemon.socket, "--report", filepath.Join(reports, "none", "page.html")); code != exitUnknown ||
+		!strings.Contains(stderr, `none/page.html": no such file or directory`) {
+		t.Errorf("--report into no folder: exit code %d, %s", code, stderr)
+	}
+	if _, stderr, code := a.run("doctor", "--watch", "-1s"); code != exitUnknown || !strings.Contains(stderr, "want a time to watch for") {
+		t.Errorf("--watch -1s: exit code %d, %s", code, stderr)
+	}
+
 	path := filepath.Join(t.TempDir(), "ams1.json")
 	if err := os.WriteFile(path, []byte(out), 0o600); err != nil {
 		t.Fatal(err)
