@@ -33,6 +33,8 @@ type Metrics struct {
 	mu      sync.Mutex
 	last    reconcile.Pass
 	success time.Time
+	checks  map[string]bool
+	checked time.Time
 }
 
 // New returns metrics before the first pass, of a program of the version.
@@ -83,6 +85,13 @@ func (m *Metrics) Observe(p reconcile.Pass) {
 	if p.Err == nil {
 		m.success = p.Begin.Add(p.Took)
 	}
+}
+
+// Checked takes what the doctor's checks came to, by ID: whether they failed. Those that could not tell are not in it.
+func (m *Metrics) Checked(failed map[string]bool, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.checks, m.checked = failed, at
 }
 
 func (m *Metrics) state() (reconcile.Pass, time.Time) {
@@ -155,6 +164,12 @@ func unhealthy(last reconcile.Pass) string {
 // lingers.
 type state Metrics
 
+func checkDescriptions() (failed, at *prometheus.Desc) {
+	return prometheus.NewDesc("tailmesh_agent_check_failed",
+			"1 if a check of the doctor's has found a cause of lost packets, 0 if not. A check that could not tell is left out.", []string{"check"}, nil),
+		prometheus.NewDesc("tailmesh_agent_checks_timestamp_seconds", "When the doctor's checks last ran.", nil, nil)
+}
+
 func descriptions() (valid, success, peer, packets, build *prometheus.Desc) {
 	return prometheus.NewDesc("tailmesh_agent_document_valid", "1 if the document is followed, 0 if it cannot be used.", nil, nil),
 		prometheus.NewDesc("tailmesh_agent_last_success_timestamp_seconds", "When the last pass without an error ended.", nil, nil),
@@ -188,6 +203,17 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 	}
 	for comment, c := range last.Report.Counters {
 		gauge(packets, float64(c.Packets), comment)
+	}
+	s.mu.Lock()
+	checks, checked := s.checks, s.checked
+	s.mu.Unlock()
+	if checked.IsZero() {
+		return
+	}
+	failed, ran := checkDescriptions()
+	gauge(ran, float64(checked.UnixMilli())/1000)
+	for check, wrong := range checks {
+		gauge(failed, boolean(wrong), check)
 	}
 }
 

@@ -6,6 +6,11 @@ import (
 	"io"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -115,5 +120,68 @@ func TestHealth(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestChecks(t *testing.T) {
+	m := New("v1.2.3")
+	m.Observe(pass(reconcile.OK))
+	m.Checked(map[string]bool{"route": true, "source": false}, time.Unix(1_700_000_000, 0))
+	const want = `
+# HELP tailmesh_agent_check_failed 1 if a check of the doctor's has found a cause of lost packets, 0 if not. A check that could not tell is left out.
+# TYPE tailmesh_agent_check_failed gauge
+tailmesh_agent_check_failed{check="route"} 1
+tailmesh_agent_check_failed{check="source"} 0
+# HELP tailmesh_agent_checks_timestamp_seconds When the doctor's checks last ran.
+# TYPE tailmesh_agent_checks_timestamp_seconds gauge
+tailmesh_agent_checks_timestamp_seconds 1.7e+09
+`
+	if err := testutil.GatherAndCompare(m.registry, strings.NewReader(want), "tailmesh_agent_check_failed", "tailmesh_agent_checks_timestamp_seconds"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAlertRules holds the rules of examples/monitoring to metrics that are there, and runs their own tests where promtool
+// is installed.
+func TestAlertRules(t *testing.T) {
+	const dir = "../../examples/monitoring"
+	m := New("v1.2.3")
+	m.Observe(pass(reconcile.OK))
+	m.Checked(map[string]bool{"route": false}, time.Now())
+	families, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var known []string
+	for _, f := range families {
+		known = append(known, f.GetName())
+	}
+	used := 0
+	for _, name := range []string{"alerts.yaml", "alerts_test.yaml"} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, metric := range regexp.MustCompile(`tailmesh_agent_[a-z_]+`).FindAllString(string(text), -1) {
+			used++
+			base := strings.TrimSuffix(strings.TrimSuffix(metric, "_bucket"), "_count")
+			if !slices.Contains(known, metric) && !slices.Contains(known, base) {
+				t.Errorf("%s: there is no metric %s", name, metric)
+			}
+		}
+	}
+	if used < 8 {
+		t.Errorf("only %d uses of metrics were found", used)
+	}
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("needs promtool for the rules' own tests")
+	}
+	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
+		cmd := exec.CommandContext(t.Context(), promtool, args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %q: %v\n%s", args, err, out)
+		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/doctor"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/metrics"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/reconcile"
@@ -38,7 +39,13 @@ type runner struct {
 	log     *slog.Logger
 	changed chan string
 	metrics *metrics.Metrics
+
+	doc        *config.Document // the last that could be used
+	nextChecks time.Time        // when the doctor's checks are due
 }
+
+// checkEvery is how often the service runs the doctor's checks, which see more than a pass does and take longer.
+const checkEvery = 5 * time.Minute
 
 func (c *command) run() *cobra.Command {
 	r := &runner{command: c, changed: make(chan string, 16), metrics: metrics.New(version())}
@@ -123,17 +130,20 @@ func (r *runner) serve(ctx context.Context, mustListen bool) error {
 func (r *runner) loop(ctx context.Context, from source.Source) *reconcile.Loop {
 	watchdog, _ := daemon.SdWatchdogEnabled(false)
 	l := &reconcile.Loop{
-		Node:       r.node(),
-		Load:       r.load(ctx, from),
-		Changed:    r.changed,
-		Observe:    r.observe,
+		Node:    r.node(),
+		Load:    r.load(ctx, from),
+		Changed: r.changed,
+		Observe: func(p reconcile.Pass) {
+			r.observe(p)
+			r.check(ctx, p)
+		},
 		AliveEvery: watchdog / 3,
 		Log:        r.log,
 		Keep:       r.keep,
 	}
 	if text, err := os.ReadFile(r.goodPath()); err == nil {
 		if doc, err := config.Parse(text); err == nil {
-			l.Good = &doc
+			l.Good, r.doc = &doc, &doc
 		}
 	}
 	return l
@@ -156,6 +166,7 @@ func (r *runner) load(ctx context.Context, from source.Source) func() (config.Do
 			return config.Document{}, &reconcile.BadDocumentError{Err: err}
 		}
 		lastText, last = text, doc
+		r.doc = &doc
 		return doc, nil
 	}
 }
@@ -182,6 +193,31 @@ func (r *runner) observe(p reconcile.Pass) {
 	r.metrics.Observe(p)
 	// What could be done is done: the service is up, and the status says how well it goes.
 	notify(daemon.SdNotifyReady + "\n" + daemon.SdNotifyWatchdog + "\nSTATUS=" + strings.ReplaceAll(summary(p), "\n", "; "))
+}
+
+// check runs those of the doctor's checks that send nothing, from time to time after a pass that had nothing to do: a
+// repair is not to wait for them. It runs on the loop's goroutine, whose network namespace is the node's.
+func (r *runner) check(ctx context.Context, p reconcile.Pass) {
+	now := time.Now()
+	if p.Begin.IsZero() || p.Err != nil || len(p.Report.Changes) > 0 || r.doc == nil || now.Before(r.nextChecks) {
+		return
+	}
+	r.nextChecks = now.Add(checkEvery)
+	evidence, err := doctor.Gather(ctx, doctor.Options{Kernel: r.env.Kernel, Files: r.env.Files, Socket: r.socket, Document: r.doc})
+	if err != nil {
+		r.log.Warn("the doctor's checks could not be run", "error", err)
+		return
+	}
+	failed := map[string]bool{}
+	for _, c := range doctor.Judge(evidence).Results {
+		switch c.Status {
+		case doctor.StatusFail:
+			failed[c.Check] = true
+		case doctor.StatusOK, doctor.StatusWarn:
+			failed[c.Check] = false
+		}
+	}
+	r.metrics.Checked(failed, now)
 }
 
 // summary is a pass in one line.

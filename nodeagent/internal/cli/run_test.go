@@ -69,6 +69,23 @@ func listenNotify(t *testing.T) *buffer {
 	return got
 }
 
+// get asks a running service. By hand, because the library dials on another thread, which is in another namespace.
+func get(path string) string {
+	conn, err := net.Dial("tcp", "127.0.0.1:9464")
+	if err != nil {
+		return err.Error()
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET %s HTTP/1.0\r\n\r\n", path)
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return err.Error()
+	}
+	defer res.Body.Close()
+	text, _ := io.ReadAll(res.Body)
+	return fmt.Sprint(res.StatusCode, " ", string(text))
+}
+
 func TestRun(t *testing.T) {
 	node := nstest.NewNode(t)
 	closeTunnel(node)
@@ -95,22 +112,7 @@ func TestRun(t *testing.T) {
 			t.Fatalf("%s did not happen; log:\n%s", what, log)
 		}
 	}
-	healthz := func() string {
-		// By hand, because the library dials on another thread, which is in another namespace.
-		conn, err := net.Dial("tcp", "127.0.0.1:9464")
-		if err != nil {
-			return err.Error()
-		}
-		defer conn.Close()
-		fmt.Fprint(conn, "GET /healthz HTTP/1.0\r\n\r\n")
-		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			return err.Error()
-		}
-		defer res.Body.Close()
-		text, _ := io.ReadAll(res.Body)
-		return fmt.Sprint(res.StatusCode, " ", string(text))
-	}
+	healthz := func() string { return get("/healthz") }
 
 	expect("the first pass", func() bool { return ruleThere() && strings.Contains(systemd.String(), "READY=1") })
 	expect("the status", func() bool {
@@ -243,5 +245,22 @@ func TestPortTaken(t *testing.T) {
 	_, stderr, code := a.run("run", "--listen", "127.0.0.1:9464", "--state", t.TempDir())
 	if want := "tailmesh-agent: --listen: " + taken + "\n"; code != exitUnknown || stderr != want {
 		t.Errorf("exit code %d, %s", code, stderr)
+	}
+}
+
+// The service runs the doctor's checks when there is nothing to do, and shows what they came to.
+func TestChecksAreExported(t *testing.T) {
+	node := nstest.NewNode(t)
+	a := newAgent(t, nodeDocument)
+	s := startService(t, node, a)
+	s.status("ok: 2 of 2")
+	var got string
+	shown := func() bool {
+		got = get("/metrics")
+		return strings.Contains(got, "tailmesh_agent_checks_timestamp_seconds")
+	}
+	s.expect("a look by the doctor's checks", func() bool { s.nudge(); return shown() })
+	if !strings.Contains(got, `tailmesh_agent_check_failed{check="route"} 0`) || strings.Contains(got, `check="probe"`) {
+		t.Errorf("metrics:\n%s", got)
 	}
 }
