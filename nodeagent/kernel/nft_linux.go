@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/userdata"
+	"github.com/mdlayher/netlink"
 	"go4.org/netipx"
 	"golang.org/x/sys/unix"
 
@@ -209,12 +210,23 @@ func hooks() map[string]*nftables.ChainHook {
 	}
 }
 
+// roomFor lets a socket send a transaction at once, as it must be: thousands of elements are more than the kernel's default
+// lets through.
+func roomFor(changes []desired.FirewallChange) nftables.SockOption {
+	const element, rest = 64, 1 << 18 // bytes, generously
+	size := rest
+	for _, c := range changes {
+		size += len(c.Elements) * element
+	}
+	return func(conn *netlink.Conn) error { return conn.SetWriteBuffer(size) }
+}
+
 // applyTable makes the changes in one transaction.
 func applyTable(changes []desired.FirewallChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	conn, err := nftables.New()
+	conn, err := nftables.New(nftables.WithSockOptions(roomFor(changes)))
 	if err != nil {
 		return err
 	}

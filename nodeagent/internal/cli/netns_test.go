@@ -568,10 +568,10 @@ func TestWithoutCapability(t *testing.T) {
 	})
 }
 
-// Thousands of peers fit into one transaction, or into sets, and are read back whole.
+// Tens of thousands of peers fit into one transaction, or into sets, and are read back whole.
 func TestManyPeers(t *testing.T) {
 	overBackends(t, func(t *testing.T, b backend) {
-		count := 5000
+		count := 20_000
 		if b.noSets {
 			count = 50 // a rule for each, and for each rule a process
 		}
