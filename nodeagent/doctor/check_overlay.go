@@ -35,6 +35,13 @@ func protocolNumber(name string) int {
 	return 0
 }
 
+// gone reports whether the tailnet has no such node: its packet filters then say nothing of it, whatever the policy does.
+func (j *judgement) gone(peer string) bool {
+	return slices.ContainsFunc(j.flows, func(fl *flow) bool {
+		return fl.peer == peer && (fl.blocked == "peers.unknown" || fl.blocked == "peers.replaced")
+	})
+}
+
 // checkPolicy asks this node's own packet filter whether it admits the overlay from each peer. The other direction is
 // decided by the peer's.
 func checkPolicy(j *judgement, r *Result) {
@@ -53,7 +60,7 @@ func checkPolicy(j *judgement, r *Result) {
 	admitted := 0
 	for _, p := range j.doc.Peers {
 		from, to := outer(j, p)
-		if !from.IsValid() || !to.IsValid() {
+		if !from.IsValid() || !to.IsValid() || j.gone(p.Name) {
 			continue
 		}
 		verdict := admits(j.e.Tailscaled.Filter, number, from, to)

@@ -354,4 +354,5 @@ func TestLab(t *testing.T) {
 	t.Run("daemon is down", func(t *testing.T) { testDown(t, l) })
 	t.Run("old connections", func(t *testing.T) { testOldConnections(t, l) })
 	t.Run("apply", func(t *testing.T) { testApply(t, l) })
+	t.Run("doctor", func(t *testing.T) { testDoctor(t, l) })
 }

@@ -211,10 +211,10 @@ func (f *Firewall) Apply(changes []desired.FirewallChange) error {
 	return nil
 }
 
-// again tries up to three times: a program may fail because another is at work on the same table for a moment. The lock
+// again tries up to five times: a program may fail because another is at work on the same table for a moment. The lock
 // has been waited for already.
 func again(step func() error) error {
-	for range 2 {
+	for range 4 {
 		if err := step(); err == nil || isLocked(err) {
 			return err
 		}
