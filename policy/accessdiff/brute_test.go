@@ -221,12 +221,12 @@ func laneFlows(l lane, ports []span) []string {
 	case Attribute:
 		return []string{"attr " + l.name}
 	}
-	if ports[0].last == 0 {
+	if ports[0].Last == 0 {
 		return []string{l.name}
 	}
 	var out []string
 	for _, p := range portsOfInterest() {
-		if slices.ContainsFunc(ports, func(s span) bool { return s.first <= p && p <= s.last }) {
+		if slices.ContainsFunc(ports, func(s span) bool { return s.First <= p && p <= s.Last }) {
 			out = append(out, fmt.Sprintf("%s %d", l.name, p))
 		}
 	}
@@ -438,10 +438,10 @@ func (x *expander) lines(t *testing.T, seed int, k *comparer, got *Result) {
 		for s := range at {
 			for l, want := range ports {
 				s.lane = l
-				for _, port := range []int{want[0].first, want[0].last, want[len(want)-1].last} {
+				for _, port := range []int{want[0].First, want[0].Last, want[len(want)-1].Last} {
 					have := newBitset(k.size)
 					for _, p := range at[s] {
-						if slices.ContainsFunc(k.ports[p.key.ports], func(r span) bool { return r.first <= port && port <= r.last }) {
+						if slices.ContainsFunc(k.ports[p.key.ports], func(r span) bool { return r.First <= port && port <= r.Last }) {
 							have.or(k.sets.sets[p.fact.src])
 						}
 					}

@@ -2,6 +2,8 @@ package accessdiff
 
 import (
 	"slices"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/spans"
 )
 
 // fact is a difference at one group of a class.
@@ -168,11 +170,11 @@ func (k *comparer) lane(ci, gi int, c *class, gr *group, l int, from, to []entry
 	open := hasUnknown(from) || hasUnknown(to)
 	before, now := newSweep(from), newSweep(to)
 	for _, s := range segments(from, to) {
-		k.segment(before.at(s.first), now.at(s.first), open, s, emit)
+		k.segment(before.at(s.First), now.at(s.First), open, s, emit)
 	}
 	for _, key := range order {
 		f := fact{ci, gi, key.src}
-		key.ports = k.portsID(joined(found[key]))
+		key.ports = k.portsID(spans.Join(found[key]))
 		if k.whole(key, to) {
 			key.src = ownDevices
 		}
@@ -193,7 +195,7 @@ func (k *comparer) whole(key factKey, to []entry) bool {
 func (k *comparer) portsID(ports []span) int {
 	b := make([]byte, 0, 8*len(ports))
 	for _, p := range ports {
-		b = append(b, byte(p.first>>8), byte(p.first), byte(p.last>>8), byte(p.last))
+		b = append(b, byte(p.First>>8), byte(p.First), byte(p.Last>>8), byte(p.Last))
 	}
 	id, ok := k.portIDs[string(b)]
 	if !ok {
@@ -231,7 +233,7 @@ func segments(from, to []entry) []span {
 	var want []span
 	for _, e := range to {
 		for _, p := range e.ports {
-			cuts = append(cuts, p.first, p.last+1)
+			cuts = append(cuts, p.First, p.Last+1)
 		}
 		if !e.shared {
 			want = append(want, e.ports...)
@@ -239,16 +241,16 @@ func segments(from, to []entry) []span {
 	}
 	for _, e := range from {
 		for _, p := range e.ports {
-			cuts = append(cuts, p.first, p.last+1)
+			cuts = append(cuts, p.First, p.Last+1)
 		}
 	}
 	slices.Sort(cuts)
 	cuts = slices.Compact(cuts)
 	var out []span
-	for _, w := range joined(slices.Clone(want)) {
-		i, _ := slices.BinarySearch(cuts, w.first)
-		for ; i+1 < len(cuts) && cuts[i] <= w.last; i++ {
-			out = append(out, span{cuts[i], cuts[i+1] - 1})
+	for _, w := range spans.Join(slices.Clone(want)) {
+		i, _ := slices.BinarySearch(cuts, w.First)
+		for ; i+1 < len(cuts) && cuts[i] <= w.Last; i++ {
+			out = append(out, span{First: cuts[i], Last: cuts[i+1] - 1})
 		}
 	}
 	return out
@@ -282,7 +284,7 @@ func newSweep(entries []entry) *sweep {
 	s := &sweep{}
 	for i := range entries {
 		for _, p := range entries[i].ports {
-			s.starts = append(s.starts, start{p.first, i, &entries[i], p.last})
+			s.starts = append(s.starts, start{p.First, i, &entries[i], p.Last})
 		}
 	}
 	slices.SortStableFunc(s.starts, func(a, b start) int { return a.port - b.port })

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go4.org/netipx"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/spans"
 )
 
 // maxLines is how many lines one rule may have for one effect; where its difference falls into more pieces, it gets one
@@ -414,7 +416,7 @@ func (f *folder) items(kind Kind, wares []factKey) []Item {
 	for _, l := range lanes {
 		switch {
 		case kind == Network:
-			out = append(out, Item{l.name, portsText(joined(ports[l]))})
+			out = append(out, Item{l.name, portsText(spans.Join(ports[l]))})
 		case kind == SSH && l.name != "root" && l.name != laneNonroot && ports[lane{SSH, laneNonroot, l.detail}] != nil:
 		case kind == Route && slices.ContainsFunc(lanes, func(o lane) bool { return o != l && slices.Contains(f.routesWithin(o.name), l.name) }):
 		default:
@@ -429,14 +431,14 @@ func portsText(ports []span) string {
 	var out []string
 	for _, p := range ports {
 		switch {
-		case p.last == 0:
+		case p.Last == 0:
 			return ""
-		case p.first == 1 && p.last == 65535:
+		case p.First == 1 && p.Last == 65535:
 			return "*"
-		case p.first == p.last:
-			out = append(out, fmt.Sprint(p.first))
+		case p.First == p.Last:
+			out = append(out, fmt.Sprint(p.First))
 		default:
-			out = append(out, fmt.Sprintf("%d-%d", p.first, p.last))
+			out = append(out, fmt.Sprintf("%d-%d", p.First, p.Last))
 		}
 	}
 	return strings.Join(out, ",")

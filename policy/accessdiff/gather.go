@@ -1,7 +1,6 @@
 package accessdiff
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/spans"
 )
 
 // lane is one kind of access that a rule gives or does not give, such as tcp, a capability or ssh as root. Those with
@@ -27,7 +27,7 @@ const (
 )
 
 // span is a range of ports, both included; 0 to 0 for what has no ports.
-type span struct{ first, last int }
+type span = spans.Span
 
 func noPorts() []span { return []span{{}} }
 
@@ -326,7 +326,7 @@ func (g *gatherer) wares(a policy.Admission) []ware {
 		protos = []int{tcp, udp, icmp, icmpv6}
 	}
 	whole := slices.Contains(a.Ports, policy.PortRange{First: 0, Last: 65535})
-	ports := spans(a.Ports)
+	ports := spans.Of(a.Ports)
 	if len(a.Ports) == 0 {
 		return nil
 	}
@@ -344,30 +344,6 @@ func (g *gatherer) wares(a policy.Admission) []ware {
 		}
 	}
 	return append(out, ware{g.lane(Network, laneICMP, ""), noPorts()})
-}
-
-// spans sorts and joins ranges of ports. Port 0 is no port of its own.
-func spans(ranges []policy.PortRange) []span {
-	var in []span
-	for _, r := range ranges {
-		if r.Last > 0 {
-			in = append(in, span{max(1, int(r.First)), int(r.Last)})
-		}
-	}
-	return joined(in)
-}
-
-func joined(in []span) []span {
-	slices.SortFunc(in, func(a, b span) int { return cmp.Compare(a.first, b.first) })
-	var out []span
-	for _, s := range in {
-		if n := len(out); n > 0 && s.first <= out[n-1].last+1 {
-			out[n-1].last = max(out[n-1].last, s.last)
-		} else {
-			out = append(out, s)
-		}
-	}
-	return out
 }
 
 func capValues(values []json.RawMessage) []string {

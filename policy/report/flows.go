@@ -10,6 +10,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/spans"
 )
 
 // families are sets of address families: IPv4 is bit 0, IPv6 bit 1.
@@ -330,7 +331,7 @@ func (f *flows) class(devices []int, fams families, where string, on func(*polic
 func (c *class) add(o *offer) {
 	for _, old := range c.offers {
 		if old.rule.Path == o.rule.Path && old.lane == o.lane && old.src == o.src && old.on == o.on && old.part == o.part {
-			old.ports = joined(slices.Concat(old.ports, o.ports))
+			old.ports = spans.Join(slices.Concat(old.ports, o.ports))
 			return
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/spans"
 )
 
 // maxAxis bounds rows and columns: a larger table is not read any more, and the page grows with the product.
@@ -381,14 +383,14 @@ func (f *flows) sum(src, dst *party) *cellSum {
 				continue
 			}
 			lane := out.lanes[r.lane]
-			lane.ports = joined(slices.Concat(lane.ports, r.ports))
+			lane.ports = spans.Join(slices.Concat(lane.ports, r.ports))
 			k := lineKey{r.rule.Path, r.lane}
 			l := out.lines[k]
 			if l == nil {
 				l = &lineSum{offset: r.rule.Range.Start.Offset}
 				out.lines[k] = l
 			}
-			l.ports = joined(slices.Concat(l.ports, r.ports))
+			l.ports = spans.Join(slices.Concat(l.ports, r.ports))
 			l.pairs += some
 			l.half += some - count(r.admits)
 			l.part, l.self = l.part || r.part, l.self || r.self

@@ -1,12 +1,12 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/spans"
 )
 
 // The protocols that have a lane of their own. Every other protocol's lane is its number.
@@ -21,7 +21,7 @@ const (
 )
 
 // span is a range of ports, both included.
-type span struct{ first, last int }
+type span = spans.Span
 
 type ware struct {
 	lane  int
@@ -43,7 +43,7 @@ func wares(a *policy.Admission) []ware {
 		switch p {
 		case laneICMP, icmpv6:
 		case laneTCP, laneUDP, sctp:
-			if s := spans(a.Ports); len(s) > 0 {
+			if s := spans.Of(a.Ports); len(s) > 0 {
 				out = append(out, ware{p, s})
 			}
 		default:
@@ -55,31 +55,7 @@ func wares(a *policy.Admission) []ware {
 	return out
 }
 
-// spans sorts and joins ranges of ports. Port 0 is no port of its own.
-func spans(ranges []policy.PortRange) []span {
-	var in []span
-	for _, r := range ranges {
-		if r.Last > 0 {
-			in = append(in, span{max(1, int(r.First)), int(r.Last)})
-		}
-	}
-	return joined(in)
-}
-
-func joined(in []span) []span {
-	slices.SortFunc(in, func(a, b span) int { return cmp.Compare(a.first, b.first) })
-	var out []span
-	for _, s := range in {
-		if n := len(out); n > 0 && s.first <= out[n-1].last+1 {
-			out[n-1].last = max(out[n-1].last, s.last)
-		} else {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
-func everyPort(s []span) bool { return len(s) == 0 || len(s) == 1 && s[0] == span{1, 65535} }
+func everyPort(s []span) bool { return len(s) == 0 || len(s) == 1 && s[0] == span{First: 1, Last: 65535} }
 
 // laneOrder sorts lanes as they are shown.
 func laneOrder(lane int) int {
@@ -98,9 +74,9 @@ func portsText(s []span, most int) string {
 	}
 	texts := make([]string, len(s))
 	for i, p := range s {
-		texts[i] = fmt.Sprint(p.first)
-		if p.first < p.last {
-			texts[i] = fmt.Sprintf("%d-%d", p.first, p.last)
+		texts[i] = fmt.Sprint(p.First)
+		if p.First < p.Last {
+			texts[i] = fmt.Sprintf("%d-%d", p.First, p.Last)
 		}
 	}
 	if len(texts) > most {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/spans"
 )
 
 // view is a class as sources of some families see it. The sets hold points; one is in a set where what the set says holds
@@ -99,7 +100,7 @@ func (f *flows) rules(v *view, offers []*offer, asked families) []*viewRule {
 		}
 		for ; i < len(offers) && offers[i].rule.Path == r.rule.Path && offers[i].lane == r.lane; i++ {
 			o := offers[i]
-			r.ports = joined(slices.Concat(r.ports, o.ports))
+			r.ports = spans.Join(slices.Concat(r.ports, o.ports))
 			r.part, r.self = r.part || o.part, r.self || o.self
 			for fam := range sure {
 				if asked&(1<<fam) == 0 || !o.on[fam] {
@@ -166,7 +167,7 @@ func (f *flows) lane(offers []*offer, fam int) laneSet {
 			ports = append(ports, o.ports...)
 		}
 	}
-	ports = joined(ports)
+	ports = spans.Join(ports)
 	if len(rest) == 0 || !everyPort(ports) {
 		return out
 	}
@@ -174,7 +175,7 @@ func (f *flows) lane(offers []*offer, fam int) laneSet {
 	var bounds []int
 	for _, o := range rest {
 		for _, s := range o.ports {
-			bounds = append(bounds, s.first, s.last+1)
+			bounds = append(bounds, s.First, s.Last+1)
 		}
 	}
 	slices.Sort(bounds)
@@ -185,7 +186,7 @@ func (f *flows) lane(offers []*offer, fam int) laneSet {
 		}
 		here := out.all.clone()
 		for _, o := range rest {
-			if slices.ContainsFunc(o.ports, func(s span) bool { return s.first <= at && at <= s.last }) {
+			if slices.ContainsFunc(o.ports, func(s span) bool { return s.First <= at && at <= s.Last }) {
 				here.or(o.src.sure[fam])
 			}
 		}
