@@ -55,7 +55,9 @@ func wares(a *policy.Admission) []ware {
 	return out
 }
 
-func everyPort(s []span) bool { return len(s) == 0 || len(s) == 1 && s[0] == span{First: 1, Last: 65535} }
+func everyPort(s []span) bool {
+	return len(s) == 0 || len(s) == 1 && s[0] == span{First: 1, Last: 65535}
+}
 
 // laneOrder sorts lanes as they are shown.
 func laneOrder(lane int) int {
