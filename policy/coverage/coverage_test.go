@@ -123,7 +123,7 @@ func TestSuggest(t *testing.T) {
 		}},
 		{"capabilities", `"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "app": {"example.com/cap/x": [{}]}}]`, []string{"none: it grants capabilities alone, which tests do not ask about"}},
 		{"one device alone", `"grants": [{"src": ["tag:db"], "dst": ["tag:db"], "ip": ["80"]}]`, []string{
-			"none: of what it names, no two devices of the inventory were found between which the whole flow is admitted",
+			"none: it is sure to admit nobody of the inventory: devices, or attributes that a posture asks for, are missing",
 		}},
 		{"ssh", `"ssh": [{"action": "check", "src": ["group:dev"], "dst": ["autogroup:self"], "users": ["autogroup:nonroot"]}]`, []string{`{"src": "group:dev", "dst": ["autogroup:self"], "check": ["ubuntu"]}`}},
 	} {

@@ -55,7 +55,7 @@ func (s *suggester) suggest(at place) Suggestion {
 	if len(flows) == 0 {
 		return Suggestion{Rule: at.rule(), Reason: only}
 	}
-	reason := "of what it names, no two devices of the inventory were found between which the whole flow is admitted"
+	reason := "it is sure to admit nobody of the inventory: devices, or attributes that a posture asks for, are missing"
 	for _, f := range flows {
 		x, err := s.report.Compiled.Explain(f.src, f.dst, f.proto, f.port)
 		if err != nil || x.Verdict != policy.Pass {
