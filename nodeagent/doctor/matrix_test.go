@@ -341,6 +341,20 @@ func faults() []fault {
 			n.Run("ip addr flush dev tailscale0\nip route flush table 52")
 		}, want: []string{"tailscaled.stopped"}},
 		{name: "own key expired", do: func(n *ill) { n.tailnet.state = "NeedsLogin"; n.tailnet.self["KeyExpiry"] = "2020-01-01T00:00:00Z" }, want: []string{"tailscaled.key-expired"}},
+		{name: "IPv6 of pods that nobody carries", quiet: true, do: func(n *ill) {
+			n.doc.PodCIDRs = n.doc.PodCIDRs[:1]
+			n.apply()
+		}, want: []string{"family.uncarried(warn)"}},
+		{name: "look-alike: the same, and no peer has IPv6", quiet: true, do: func(n *ill) {
+			n.doc.PodCIDRs = n.doc.PodCIDRs[:1]
+			for i, p := range n.doc.Peers {
+				n.doc.Peers[i].Addresses = p.Addresses[:1]
+			}
+			for _, key := range []string{"k1", "k2"} {
+				peer(n, key, "TailscaleIPs", n.tailnet.peers[key]["TailscaleIPs"].([]string)[:1])
+			}
+			n.apply()
+		}},
 		{name: "6 SNAT missing", inject: noSNAT, want: []string{"source.untranslated"}},
 		{
 			name: "6 look-alike: SNAT missing, others masquerade", quiet: true, inject: noSNAT + "\niptables -t nat -A POSTROUTING -s 10.244.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE\nip6tables -t nat -A POSTROUTING -s fd00:10:244::/48 -j MASQUERADE",
