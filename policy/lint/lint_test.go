@@ -10,7 +10,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/coverage"
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/bigtailnet"
 )
 
 func tailnet() *policy.Inventory {
@@ -365,4 +367,46 @@ func FuzzLint(f *testing.F) {
 			t.Errorf("fixing changes the answer: %s", fixed)
 		}
 	})
+}
+
+// TestGuarded: no rule that a test or requirement would miss is passed over.
+func TestGuarded(t *testing.T) {
+	for seed := range uint64(8) {
+		text, saved := bigtailnet.Make(60, 20, 0, seed)
+		inv, err := policy.ParseInventory(saved)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A test for every other rule, and one requirement.
+		report := policy.Check("p", text, inv, nil)
+		res, err := coverage.Measure(report)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var added []string
+		for i, s := range coverage.Suggest(report, res, inv) {
+			if s.Section == "tests" && i%2 == 0 {
+				added = append(added, s.Entry)
+			}
+		}
+		if text, err = diag.Apply(text, report.Policy.AddTests("tests", added)); err != nil {
+			t.Fatal(err)
+		}
+		reqs := []policy.Requirement{{Name: "overlay", Src: []string{"tag:t0"}, Dst: []string{"tag:t0"}, Proto: "ip-in-ip"}}
+		report = policy.Check("p", text, inv, reqs)
+		l := &linter{file: "p", report: report, judged: report, p: report.Policy, inv: inv, redundant: map[string]bool{}}
+		l.entries = entries(l.p)
+		guarded, missed := l.guarded(), 0
+		for _, e := range l.entries {
+			if l.missed(e) {
+				missed++
+				if !guarded(e) {
+					t.Errorf("seed %d: %s would be missed", seed, e.Path)
+				}
+			}
+		}
+		if missed < 5 {
+			t.Errorf("seed %d: only %d rules would be missed", seed, missed)
+		}
+	}
 }

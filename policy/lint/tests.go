@@ -3,6 +3,7 @@ package lint
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
@@ -108,20 +109,80 @@ func untestedRules(l *linter) {
 	if len(l.p.Tests) == 0 && len(l.judged.Requirements) == 0 {
 		return
 	}
+	guarded := l.guarded()
 	for _, e := range l.entries {
-		if l.redundant[e.Path] || len(e.targets) == 0 {
+		if l.redundant[e.Path] || len(e.targets) == 0 || guarded(e) && l.missed(e) {
 			continue
 		}
-		after := l.judged.WithRules(l.without(func(path string) bool { return path == e.Path || l.redundant[path] }))
-		missed := false
-		for i, t := range after.Tests {
-			missed = missed || l.judged.Tests[i].Verdict == policy.Pass && t.Verdict != policy.Pass
-		}
-		for i, r := range after.Requirements {
-			missed = missed || l.judged.Requirements[i].Verdict == policy.Pass && r.Verdict != policy.Pass
-		}
-		if !missed {
-			l.say("untested-rule", e.Node, "no test would miss "+e.Path, "could be deleted by mistake, and every test would pass")
+		l.say("untested-rule", e.Node, "no test would miss "+e.Path, "could be deleted by mistake, and every test would pass")
+	}
+}
+
+// missed reports whether a test or requirement that passes would not without the rule.
+func (l *linter) missed(e entry) bool {
+	after := l.judged.WithRules(l.without(func(path string) bool { return path == e.Path || l.redundant[path] }))
+	for i, t := range after.Tests {
+		if l.judged.Tests[i].Verdict == policy.Pass && t.Verdict != policy.Pass {
+			return true
 		}
 	}
+	for i, r := range after.Requirements {
+		if l.judged.Requirements[i].Verdict == policy.Pass && r.Verdict != policy.Pass {
+			return true
+		}
+	}
+	return false
+}
+
+// guarded returns what says of a rule whether any test or requirement may miss it: those that pass by a rule are the only
+// ones. It errs on the side of yes, which costs time; a policy of a thousand rules is not to be judged a thousand times.
+func (l *linter) guarded() func(entry) bool {
+	everything := func(entry) bool { return true }
+	by := map[string]bool{}
+	for i := range l.p.Tests {
+		if l.p.Tests[i].SrcPostureAttrs != nil {
+			return everything // it is judged by attributes that no device may have
+		}
+	}
+	asked := map[[3]string]bool{}
+	for _, t := range l.judged.Tests {
+		i := strings.LastIndexByte(t.Dst, ':')
+		if t.Verdict != policy.Pass || t.Want != "accept" || i < 0 || asked[[3]string{t.Src, t.Dst, t.Proto}] {
+			continue
+		}
+		asked[[3]string{t.Src, t.Dst, t.Proto}] = true
+		port, err := strconv.Atoi(t.Dst[i+1:])
+		if err != nil {
+			return everything
+		}
+		protos := []string{t.Proto}
+		if t.Proto == "" {
+			protos = []string{"tcp", "udp"}
+		}
+		for _, proto := range protos {
+			x, err := l.judged.Compiled.Explain(t.Src, t.Dst[:i], proto, port)
+			if err != nil {
+				return everything
+			}
+			for _, touch := range x.Rules {
+				by[touch.Rule] = by[touch.Rule] || touch.Admitted+touch.Undecided > 0
+			}
+		}
+	}
+	var protos []string // of requirements that pass
+	for _, r := range l.judged.Requirements {
+		if proto, err := policy.ProtocolText(r.Requirement.Proto); err == nil && r.Verdict == policy.Pass {
+			protos = append(protos, proto)
+		}
+	}
+	return func(e entry) bool {
+		return by[e.Path] || slices.ContainsFunc(e.targets, func(t target) bool {
+			return slices.Contains(protos, t.proto) || t.proto == "" && slices.ContainsFunc(protos, ordinary)
+		})
+	}
+}
+
+// ordinary reports whether a rule that names no protocol admits one.
+func ordinary(proto string) bool {
+	return slices.Contains([]string{"", "tcp", "udp", "icmp", "ipv6-icmp"}, proto)
 }
