@@ -132,12 +132,13 @@ type builder struct {
 	facts Facts
 	state State
 
-	own   map[Family]netip.Addr // the node's mesh addresses, to which sources are translated
-	hosts map[Family][]peer
-	sets  []Set
-	pre   []FirewallRule
-	post  []FirewallRule
-	fwd   []FirewallRule
+	own     map[Family]netip.Addr // the node's mesh addresses, to which sources are translated
+	hosts   map[Family][]peer
+	sets    []Set
+	pre     []FirewallRule
+	replies []FirewallRule // behind pre in its chain
+	post    []FirewallRule
+	fwd     []FirewallRule
 }
 
 type peer struct {
@@ -228,17 +229,20 @@ func (b *builder) family(f Family) {
 		Set{Name: podSet, Family: f, Interval: true, Elements: pods},
 		Set{Name: peerSet, Family: f, Elements: peers},
 	)
-	b.pre = append(b.pre,
-		FirewallRule{
-			Family: f, NotIn: Interface, Src: podSet, Dst: peerSet, Direction: Original,
-			Verdict: SetMark, Bit: bit, Comment: fmt.Sprintf("connections of pods to peers, IPv%d", f),
-		},
-		// Strict reverse path filtering looks up the way back with the packet's mark.
-		FirewallRule{
-			Family: f, In: Interface, Src: peerSet, Dst: podSet, Direction: Reply,
-			Verdict: SetMark, Bit: bit, Comment: fmt.Sprintf("replies of peers to pods, IPv%d", f),
-		},
-	)
+	// This rule takes every packet of pods to peers. One network is named in it, which costs less than a look into a set.
+	source := podSet
+	if len(pods) == 1 {
+		source = pods[0].String()
+	}
+	b.pre = append(b.pre, FirewallRule{
+		Family: f, Src: source, Dst: peerSet, Direction: Original,
+		Verdict: SetMark, Bit: bit, Comment: fmt.Sprintf("connections of pods to peers, IPv%d", f),
+	})
+	// Strict reverse path filtering looks up the way back with the packet's mark.
+	b.replies = append(b.replies, FirewallRule{
+		Family: f, In: Interface, Src: peerSet, Dst: podSet, Direction: Reply,
+		Verdict: SetMark, Bit: bit, Comment: fmt.Sprintf("replies of peers to pods, IPv%d", f),
+	})
 	if b.doc.Firewall.SNAT {
 		if local := union(f, b.doc.LocalCIDRs); len(local) > 0 {
 			b.sets = append(b.sets, Set{Name: localSet, Family: f, Interval: true, Elements: local})
@@ -292,7 +296,7 @@ const (
 func (b *builder) table() *Table {
 	t := &Table{Sets: b.sets}
 	for _, c := range []Chain{
-		{Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: markPriority, Rules: b.pre},
+		{Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: markPriority, Rules: slices.Concat(b.pre, b.replies)},
 		{Name: "forward", Type: "filter", Hook: "forward", Priority: filterPriority, Rules: b.fwd},
 		{Name: "postrouting", Type: "nat", Hook: "postrouting", Priority: snatPriority, Rules: b.post},
 	} {

@@ -35,7 +35,7 @@ type Chain struct {
 
 // Verdicts of a [FirewallRule].
 const (
-	SetMark = "mark"   // set the bit in the packet's mark
+	SetMark = "mark"   // set the bit in the packet's mark; in nftables no further rule of the chain is looked at
 	SNAT    = "snat"   // translate the source
 	Return  = "return" // leave the packet to others
 	Reject  = "reject" // refuse the packet and tell its sender
@@ -44,10 +44,10 @@ const (
 // FirewallRule is a rule of a chain: conditions that must all hold, and a verdict. Every rule counts what it takes.
 type FirewallRule struct {
 	Family    Family
-	In, NotIn string // interface by which the packet came
+	In        string // interface by which the packet came
 	Out       string // interface by which it leaves
 	NotOut    string
-	Src, Dst  string // names of sets, or networks where iptables cannot use a set
+	Src, Dst  string // names of sets, or networks
 	Direction string // Original or Reply; "" is not looked at
 	Marked    uint32 // a bit of the mark that must be set; 0 is not looked at
 	Verdict   string
@@ -64,22 +64,21 @@ func (r FirewallRule) String() string {
 	}
 	var words []string
 	add := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
+	// Packets of the other family, and those between pods, which are most, are done with soonest: the family comes first, and
+	// the destination before the source.
+	add("meta nfproto ipv%d", r.Family)
 	for _, c := range []struct{ key, value string }{
-		{"iifname", r.In}, {"iifname !=", r.NotIn}, {"oifname", r.Out}, {"oifname !=", r.NotOut},
+		{"iifname", r.In}, {"oifname", r.Out}, {"oifname !=", r.NotOut},
 	} {
 		if c.value != "" {
 			add("%s %q", c.key, c.value)
 		}
 	}
-	if r.Src == "" && r.Dst == "" {
-		add("meta nfproto ipv%d", r.Family)
-	}
-	// The destination comes first: it settles the case of packets between pods, which are most, by one look into a hash.
 	if r.Dst != "" {
-		add("%s daddr @%s", r.Family.ip(), r.Dst)
+		add("%s daddr %s", r.Family.ip(), within(r.Dst))
 	}
 	if r.Src != "" {
-		add("%s saddr @%s", r.Family.ip(), r.Src)
+		add("%s saddr %s", r.Family.ip(), within(r.Src))
 	}
 	if r.Direction != "" {
 		add("ct direction %s", r.Direction)
@@ -90,7 +89,7 @@ func (r FirewallRule) String() string {
 	add("counter")
 	switch r.Verdict {
 	case SetMark:
-		add("meta mark set meta mark | %#x", r.Bit)
+		add("meta mark set meta mark | %#x accept", r.Bit)
 	case SNAT:
 		add("snat %s to %s", r.Family.ip(), r.To)
 	case Reject:
@@ -100,6 +99,26 @@ func (r FirewallRule) String() string {
 	}
 	add("comment %q", r.Comment)
 	return strings.Join(words, " ")
+}
+
+// within returns a set, or a network, as the right side of a comparison. A network is written with its mask, from which
+// nft makes what the kernel compares fastest.
+func within(name string) string {
+	p, err := netip.ParsePrefix(name)
+	switch {
+	case err != nil:
+		return "@" + name
+	case p.IsSingleIP():
+		return p.Addr().String()
+	}
+	return fmt.Sprintf("& %s == %s", Mask(p), p.Addr())
+}
+
+// Mask returns the mask of a network, as an address: 255.255.255.0 of one with 24 bits of IPv4.
+func Mask(p netip.Prefix) netip.Addr {
+	ones := slices.Repeat([]byte{0xff}, p.Addr().BitLen()/8)
+	all, _ := netip.AddrFromSlice(ones)
+	return netip.PrefixFrom(all, p.Bits()).Masked().Addr()
 }
 
 // String returns the table as `nft list table` would, as far as the agent cares.
@@ -192,7 +211,7 @@ func (t *Table) MarkOf(p Packet, direction string) uint32 {
 		}
 		for _, r := range c.Rules {
 			if r.Verdict == SetMark && r.Family == FamilyOf(p.Dst) && r.Direction == direction &&
-				(r.In == "" || r.In == p.Iif) && r.NotIn != p.Iif &&
+				(r.In == "" || r.In == p.Iif) &&
 				t.Set(r.Src).Contains(p.Src) && t.Set(r.Dst).Contains(p.Dst) {
 				return r.Bit
 			}

@@ -115,10 +115,8 @@ func (r FirewallRule) Args(b Backend) []string {
 			add(c.flag, c.name)
 		}
 	}
-	for _, c := range []struct{ flag, name string }{{"-i", r.NotIn}, {"-o", r.NotOut}} {
-		if c.name != "" {
-			add("!", c.flag, c.name)
-		}
+	if r.NotOut != "" {
+		add("!", "-o", r.NotOut)
 	}
 	if r.Src != "" && !srcLiteral {
 		add("-m", "set", "--match-set", b.SetName(r.Src), "src")
@@ -186,8 +184,7 @@ func ParseArgs(b Backend, f Family, args []string) FirewallRule {
 		case "-d":
 			r.Dst = value
 		case "-i":
-			ok = true
-			*pick(not, &r.NotIn, &r.In) = value
+			r.In = value
 		case "-o":
 			ok = true
 			*pick(not, &r.NotOut, &r.Out) = value

@@ -152,7 +152,7 @@ func TestBackendsAgree(t *testing.T) {
 			}
 		}
 	}
-	if marked != 2*2*(2*2+2*1) || verdicts[desired.Return] == 0 || verdicts[desired.SNAT] == 0 {
+	if marked != 2*3*(2*2+2*1) || verdicts[desired.Return] == 0 || verdicts[desired.SNAT] == 0 {
 		t.Errorf("%d marked, %v: this test proves nothing", marked, verdicts)
 	}
 }

@@ -3,6 +3,7 @@ package kernel
 import (
 	"bytes"
 	"encoding/binary"
+	"net"
 	"net/netip"
 	"reflect"
 
@@ -22,13 +23,13 @@ func compile(r desired.FirewallRule) []expr.Any {
 	compare := func(op expr.CmpOp, data []byte) expr.Any {
 		return &expr.Cmp{Op: op, Register: register, Data: data}
 	}
+	add(&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: register}, compare(expr.CmpOpEq, []byte{nfproto(r.Family)}))
 	for _, c := range []struct {
 		name string
 		key  expr.MetaKey
 		op   expr.CmpOp
 	}{
 		{r.In, expr.MetaKeyIIFNAME, expr.CmpOpEq},
-		{r.NotIn, expr.MetaKeyIIFNAME, expr.CmpOpNeq},
 		{r.Out, expr.MetaKeyOIFNAME, expr.CmpOpEq},
 		{r.NotOut, expr.MetaKeyOIFNAME, expr.CmpOpNeq},
 	} {
@@ -36,14 +37,23 @@ func compile(r desired.FirewallRule) []expr.Any {
 			add(&expr.Meta{Key: c.key, Register: register}, compare(c.op, interfaceName(c.name)))
 		}
 	}
-	add(&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: register}, compare(expr.CmpOpEq, []byte{nfproto(r.Family)}))
 	for _, c := range []struct {
-		set    string
+		name   string
 		source bool
 	}{{r.Dst, false}, {r.Src, true}} {
-		if c.set != "" {
-			add(payload(r.Family, c.source), &expr.Lookup{SourceRegister: register, SetName: c.set})
+		if c.name == "" {
+			continue
 		}
+		add(payload(r.Family, c.source))
+		network, err := netip.ParsePrefix(c.name)
+		if err != nil {
+			add(&expr.Lookup{SourceRegister: register, SetName: c.name})
+			continue
+		}
+		if !network.IsSingleIP() {
+			add(bitwise(desired.Mask(network).AsSlice(), make([]byte, network.Addr().BitLen()/8)))
+		}
+		add(compare(expr.CmpOpEq, network.Addr().AsSlice()))
 	}
 	if r.Direction != "" {
 		direction := byte(0)
@@ -53,14 +63,14 @@ func compile(r desired.FirewallRule) []expr.Any {
 		add(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: register}, compare(expr.CmpOpEq, []byte{direction}))
 	}
 	if r.Marked != 0 {
-		add(&expr.Meta{Key: expr.MetaKeyMARK, Register: register}, bitwise(r.Marked, 0),
+		add(&expr.Meta{Key: expr.MetaKeyMARK, Register: register}, bitwise(native(r.Marked), native(0)),
 			compare(expr.CmpOpNeq, native(0)))
 	}
 	add(&expr.Counter{})
 	switch r.Verdict {
 	case desired.SetMark:
-		add(&expr.Meta{Key: expr.MetaKeyMARK, Register: register}, bitwise(^r.Bit, r.Bit),
-			&expr.Meta{Key: expr.MetaKeyMARK, Register: register, SourceRegister: true})
+		add(&expr.Meta{Key: expr.MetaKeyMARK, Register: register}, bitwise(native(^r.Bit), native(r.Bit)),
+			&expr.Meta{Key: expr.MetaKeyMARK, Register: register, SourceRegister: true}, &expr.Verdict{Kind: expr.VerdictAccept})
 	case desired.SNAT:
 		add(&expr.Immediate{Register: register, Data: r.To.AsSlice()},
 			&expr.NAT{Type: expr.NATTypeSourceNAT, Family: uint32(nfproto(r.Family)), RegAddrMin: register})
@@ -78,8 +88,9 @@ func decompile(exprs []expr.Any) (desired.FirewallRule, desired.Counter) {
 	var r desired.FirewallRule
 	var counter desired.Counter
 	plain := make([]expr.Any, len(exprs))
-	// last is what was loaded into the register last.
+	// last is what was loaded into the register last, and mask what was left of an address there.
 	var last expr.Any
+	var mask []byte
 	for i, e := range exprs {
 		plain[i] = e
 		switch e := e.(type) {
@@ -88,23 +99,25 @@ func decompile(exprs []expr.Any) (desired.FirewallRule, desired.Counter) {
 				last = e
 			}
 		case *expr.Payload, *expr.Ct, *expr.Immediate:
-			last = e
+			last, mask = e, nil
 		case *expr.Bitwise:
+			_, ofAddress := last.(*expr.Payload)
 			switch {
+			case ofAddress:
+				mask = e.Mask
 			case bytes.Equal(e.Xor, native(0)):
 				r.Marked = fromNative(e.Mask)
 			default:
 				r.Verdict, r.Bit = desired.SetMark, fromNative(e.Xor)
 			}
 		case *expr.Cmp:
+			if p, ok := last.(*expr.Payload); ok {
+				*addressOf(&r, p) = writtenNetwork(e.Data, mask)
+			}
 			readCompare(&r, last, e)
 		case *expr.Lookup:
 			if p, ok := last.(*expr.Payload); ok {
-				if source := payload(r.Family, true).(*expr.Payload); p.Offset == source.Offset {
-					r.Src = e.SetName
-				} else {
-					r.Dst = e.SetName
-				}
+				*addressOf(&r, p) = e.SetName
 			}
 			plain[i] = &expr.Lookup{SourceRegister: e.SourceRegister, SetName: e.SetName, Invert: e.Invert}
 		case *expr.Counter:
@@ -121,7 +134,9 @@ func decompile(exprs []expr.Any) (desired.FirewallRule, desired.Counter) {
 				plain[i] = &nat
 			}
 		case *expr.Verdict:
-			r.Verdict = desired.Return
+			if e.Kind == expr.VerdictReturn {
+				r.Verdict = desired.Return
+			}
 		case *expr.Reject:
 			r.Verdict = desired.Reject
 		}
@@ -132,6 +147,24 @@ func decompile(exprs []expr.Any) (desired.FirewallRule, desired.Counter) {
 	return r, counter
 }
 
+// addressOf returns what the rule says of the address that is loaded.
+func addressOf(r *desired.FirewallRule, p *expr.Payload) *string {
+	if source := payload(r.Family, true).(*expr.Payload); p.Offset == source.Offset {
+		return &r.Src
+	}
+	return &r.Dst
+}
+
+// writtenNetwork returns the network of an address and of a mask, or of one host without one.
+func writtenNetwork(address, mask []byte) string {
+	a, _ := netip.AddrFromSlice(address)
+	bits := a.BitLen()
+	if mask != nil {
+		bits, _ = net.IPMask(mask).Size()
+	}
+	return netip.PrefixFrom(a, bits).String()
+}
+
 func readCompare(r *desired.FirewallRule, last expr.Any, e *expr.Cmp) {
 	switch key := last.(type) {
 	case *expr.Meta:
@@ -140,8 +173,6 @@ func readCompare(r *desired.FirewallRule, last expr.Any, e *expr.Cmp) {
 		switch {
 		case key.Key == expr.MetaKeyIIFNAME && equal:
 			r.In = name
-		case key.Key == expr.MetaKeyIIFNAME:
-			r.NotIn = name
 		case key.Key == expr.MetaKeyOIFNAME && equal:
 			r.Out = name
 		case key.Key == expr.MetaKeyOIFNAME:
@@ -178,8 +209,8 @@ func payload(f desired.Family, source bool) expr.Any {
 	return p
 }
 
-func bitwise(mask, xor uint32) expr.Any {
-	return &expr.Bitwise{SourceRegister: register, DestRegister: register, Len: 4, Mask: native(mask), Xor: native(xor)}
+func bitwise(mask, xor []byte) expr.Any {
+	return &expr.Bitwise{SourceRegister: register, DestRegister: register, Len: uint32(len(mask)), Mask: mask, Xor: xor}
 }
 
 func native(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
