@@ -94,18 +94,50 @@ type measure struct {
 
 func newMeasure(report *policy.Report) *measure {
 	m := &measure{report: report, alone: map[string][]int{}, rules: make([][]string, len(report.Tests))}
-	for _, at := range places(report.Policy) {
-		if at.list != "" || at.section == "ssh" {
-			continue
-		}
-		for i, t := range report.WithRules(at.only(report.Policy)).Tests {
-			if t.Got != "drop" && t.Got != "invalid" && t.Want == "accept" && report.Tests[i].Verdict == policy.Pass {
-				m.alone[at.rule()] = append(m.alone[at.rule()], i)
-				m.rules[i] = append(m.rules[i], at.rule())
-			}
+	var lines []int
+	for i, t := range report.Tests {
+		if t.Want == "accept" && t.Verdict == policy.Pass {
+			lines = append(lines, i)
 		}
 	}
+	rules := slices.DeleteFunc(places(report.Policy), func(at place) bool { return at.list != "" || at.section == "ssh" })
+	m.narrow(rules, lines)
 	return m
+}
+
+// narrow finds of which lines each rule admits something, by halves: a line of which many rules together admit nothing need
+// not be judged by each of them.
+func (m *measure) narrow(rules []place, lines []int) {
+	if len(rules) == 0 || len(lines) == 0 {
+		return
+	}
+	var acls []policy.ACL
+	var grants []policy.Grant
+	for _, at := range rules {
+		a, g := at.only(m.report.Policy)
+		acls, grants = append(acls, a...), append(grants, g...)
+	}
+	entries := make(map[string]bool, len(lines))
+	for _, i := range lines {
+		entries[entryOf(m.report.Tests[i].Path)] = true
+	}
+	judged := verdicts(m.asked(entries).WithRules(acls, grants).Tests)
+	lines = slices.DeleteFunc(slices.Clone(lines), func(i int) bool { return judged[m.report.Tests[i].Path].Got == "drop" })
+	if len(rules) > 1 {
+		m.narrow(rules[:len(rules)/2], lines)
+		m.narrow(rules[len(rules)/2:], lines)
+		return
+	}
+	path := rules[0].rule()
+	m.alone[path] = lines
+	for _, i := range lines {
+		m.rules[i] = append(m.rules[i], path)
+	}
+}
+
+// asked is the report with the entries of tests that are named, and no others.
+func (m *measure) asked(entries map[string]bool) *policy.Report {
+	return withTests(m.report, slices.DeleteFunc(slices.Clone(m.report.Policy.Tests), func(t policy.Test) bool { return !entries[t.Path] }))
 }
 
 func (m *measure) measure(u *Unit) {
@@ -125,7 +157,7 @@ func (m *measure) measure(u *Unit) {
 			touching[path] = true
 		}
 	}
-	asked := withTests(m.report, slices.DeleteFunc(slices.Clone(m.report.Policy.Tests), func(t policy.Test) bool { return !entries[t.Path] }))
+	asked := m.asked(entries)
 	acls, grants := u.at.without(m.report.Policy)
 	acls = slices.DeleteFunc(acls, func(a policy.ACL) bool { return !touching[a.Path] })
 	grants = slices.DeleteFunc(grants, func(g policy.Grant) bool { return !touching[g.Path] })
