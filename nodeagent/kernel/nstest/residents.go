@@ -2,6 +2,8 @@
 
 package nstest
 
+import "strings"
+
 // Crowd adds what else lives on nodes, in every place that the agent could touch by mistake: chains of both iptables
 // backends, ipsets, a firewall's own nftables table, and things that look like the agent's but are not.
 func (n *Node) Crowd() {
@@ -48,12 +50,13 @@ func (n *Node) ReloadFirewall() {
 	n.fillFirewalls()
 }
 
-// FlushTables flushes tables of both backends of iptables, and deletes their chains.
+// FlushTables flushes tables of both backends of iptables, and deletes their chains. A chain that somebody calls again in
+// between cannot be deleted: then it begins anew.
 func (n *Node) FlushTables(tables ...string) {
 	n.t.Helper()
 	for _, tool := range []string{"iptables-legacy", "iptables-nft", "ip6tables-nft"} {
 		for _, table := range tables {
-			n.Run(tool + " -t " + table + " -F\n" + tool + " -t " + table + " -X")
+			n.Run(strings.ReplaceAll("for i in 1 2 3 4 5 6 7 8 9; do TOOL -F && TOOL -X && break; [ $i -lt 9 ]; done", "TOOL", tool+" -t "+table))
 		}
 	}
 }
