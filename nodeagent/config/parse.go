@@ -1,125 +1,136 @@
 package config
 
 import (
-	"bytes"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
 // Parse reads one document. It takes nothing that it does not know: an unknown key, a key that appears twice, a value of
 // another type and anything behind the document are errors, as is whatever [Document.Validate] refuses. Keys that are
-// left out have the values of [New]. An error is an [*Error] that holds every problem with its path.
+// left out have the values of [New]. An error is an [*Error] that holds every problem with its path and its place.
 func Parse(data []byte) (Document, error) {
 	tree, err := parseTree(data)
 	if err != nil {
-		return Document{}, &Error{Problems: []Problem{{Message: err.Error()}}}
+		p := Problem{Message: err.Error()}
+		if syntax, ok := errors.AsType[*syntaxError](err); ok && syntax.at >= 0 {
+			p.Line, p.Column = position(data, syntax.at)
+		}
+		return Document{}, &Error{Problems: []Problem{p}}
 	}
 	doc := New()
 	var d decoder
-	d.document(tree, &doc)
-	for _, p := range doc.validate() {
-		if !d.problems.covers(p.Path) {
-			d.problems = append(d.problems, p)
+	d.document(&doc)(tree)
+	refused := doc.validate()
+	if len(d.found)+len(refused) == 0 {
+		return doc, nil
+	}
+	return Document{}, d.error(data, tree, refused)
+}
+
+// decoder turns a tree into a document and notes what it could not use, each by its place.
+type decoder struct{ found []finding }
+
+type finding struct {
+	at      int
+	missing string // the key that an object lacks
+	message string
+}
+
+// into reads a value.
+type into func(v value)
+
+func (d *decoder) add(at int, format string, args ...any) {
+	d.found = append(d.found, finding{at: at, message: fmt.Sprintf(format, args...)})
+}
+
+// error puts the findings, and what validation refused, in the order of the text. What could not be read also looks as if
+// it were missing: nothing more is said about it.
+func (d *decoder) error(data []byte, tree value, refused problems) error {
+	paths := map[int]string{}
+	name(paths, "", tree)
+	places := map[string]int{}
+	for at, path := range paths {
+		if first, known := places[path]; !known || at > first { // a value stands behind its key
+			places[path] = at
 		}
 	}
-	if err := d.problems.err(); err != nil {
-		return Document{}, err
+	type placed struct {
+		Problem
+		at int
 	}
-	return doc, nil
-}
-
-// object is a JSON object whose keys keep their order and may repeat. The other kinds of value are represented as by
-// [json.Decoder.Token], an array as []any.
-type object []member
-
-type member struct {
-	key   string
-	value any
-}
-
-func parseTree(data []byte) (any, error) {
-	switch {
-	case len(bytes.TrimSpace(data)) == 0:
-		return nil, errors.New("the document is empty")
-	case !utf8.Valid(data):
-		return nil, errors.New("the document is not UTF-8 text")
-	}
-	// Unmarshal finds every syntax error, with its offset and what is behind the document; the walk below then cannot fail.
-	var raw json.RawMessage
-	if err := json.Unmarshal(data, &raw); err != nil {
-		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-			line, column := position(data, syntax.Offset)
-			return nil, fmt.Errorf("line %d, column %d: %w", line, column, err)
+	var all []placed
+	said := map[string]bool{}
+	for _, f := range d.found {
+		path := paths[f.at]
+		if f.missing != "" {
+			path = join(path, f.missing)
 		}
-		return nil, err
+		said[path] = true
+		all = append(all, placed{Problem{Path: path, Message: f.message}, f.at})
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	tree, err := walk(dec)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+	for _, p := range refused {
+		known, at := false, tree.at
+		for _, around := range around(p.Path) {
+			known = known || said[around]
+			at = max(at, places[around])
+		}
+		if !known {
+			all = append(all, placed{p, at})
+		}
 	}
-	return tree, nil
-}
-
-func walk(dec *json.Decoder) (any, error) {
-	token, err := dec.Token()
-	if err != nil {
-		return nil, err
-	}
-	switch token {
-	case json.Delim('{'):
-		obj := object{}
-		for dec.More() {
-			key, err := dec.Token()
-			if err != nil {
-				return nil, err
+	slices.SortStableFunc(all, func(x, y placed) int { return cmp.Compare(x.at, y.at) })
+	var out problems
+	line, column, known := 1, 1, 0 // the place of the offset that is known
+	for _, p := range all {
+		if p.at != tree.at { // else it is about all of it
+			lines, columns := position(data[known:], p.at-known)
+			if lines > 1 {
+				column = 1
 			}
-			value, err := walk(dec)
-			if err != nil {
-				return nil, err
-			}
-			obj = append(obj, member{key: key.(string), value: value})
+			line, column, known = line+lines-1, column+columns-1, p.at
+			p.Line, p.Column = line, column
 		}
-		_, err := dec.Token()
-		return obj, err
-	case json.Delim('['):
-		list := []any{}
-		for dec.More() {
-			value, err := walk(dec)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, value)
-		}
-		_, err := dec.Token()
-		return list, err
+		out = append(out, p.Problem)
 	}
-	return token, nil
+	return out.err()
 }
 
-// position turns the offset of a syntax error, which counts the bytes read, into a line and a column of the last of them.
-func position(data []byte, offset int64) (line, column int) {
-	before := data[:min(max(offset-1, 0), int64(len(data)))]
-	return 1 + bytes.Count(before, []byte("\n")), 1 + len(before) - (bytes.LastIndexByte(before, '\n') + 1)
+// name notes the path of every value and of every key.
+func name(paths map[int]string, path string, v value) {
+	paths[v.at] = path
+	switch inner := v.v.(type) {
+	case object:
+		for _, m := range inner {
+			at := join(path, m.key)
+			paths[m.at] = at
+			name(paths, at, m.value)
+		}
+	case []value:
+		for i, item := range inner {
+			name(paths, fmt.Sprintf("%s[%d]", path, i), item)
+		}
+	}
 }
 
-// decoder turns a tree into a document and notes what it could not use.
-type decoder struct{ problems problems }
+// around returns the path itself and those of what it is in, with the document as a whole.
+func around(path string) []string {
+	out := []string{"", path}
+	for i, c := range path {
+		if c == '.' || c == '[' {
+			out = append(out, path[:i])
+		}
+	}
+	return out
+}
 
-// into reads the value at a path.
-type into func(path string, v any)
-
-func (d *decoder) document(v any, doc *Document) {
-	d.object(map[string]into{
+func (d *decoder) document(doc *Document) into {
+	return d.object(map[string]into{
 		"version":     d.integer(&doc.Version),
 		"mesh":        d.text(&doc.Mesh),
 		"node":        d.node(&doc.Node),
@@ -139,7 +150,7 @@ func (d *decoder) document(v any, doc *Document) {
 			"snat":    d.boolean(&doc.Firewall.SNAT),
 		}),
 		"overlay": d.object(map[string]into{"protocol": d.text(&doc.Overlay.Protocol)}),
-	}, "version", "mesh", "node", "peers")("", v)
+	}, "version", "mesh", "node", "peers")
 }
 
 func (d *decoder) node(n *Node) into {
@@ -153,54 +164,55 @@ func (d *decoder) node(n *Node) into {
 
 // object reads an object that may have the given keys and must have the required ones.
 func (d *decoder) object(keys map[string]into, required ...string) into {
-	return func(path string, v any) {
-		obj, ok := v.(object)
+	return func(v value) {
+		obj, ok := v.v.(object)
 		if !ok {
-			d.wrongType(path, "an object", v)
+			d.wrongType("an object", v)
 			return
 		}
-		seen := map[string]bool{}
-		for _, m := range obj {
-			at := join(path, m.key)
+		for i, m := range obj {
 			read, known := keys[m.key]
 			switch {
 			case !known:
 				names := slices.Sorted(maps.Keys(keys))
-				d.problems.add(at, "unknown key; known here: %s", strings.Join(names, ", "))
-			case seen[m.key]:
-				d.problems.add(at, "the key appears twice")
+				d.add(m.at, "unknown key; known here: %s", strings.Join(names, ", "))
+			case obj[:i].has(m.key):
+				d.add(m.at, "the key appears twice")
 			default:
-				read(at, m.value)
+				read(m.value)
 			}
-			seen[m.key] = true
 		}
 		for _, key := range required {
-			if !seen[key] {
-				d.problems.add(join(path, key), "missing")
+			if !obj.has(key) {
+				d.found = append(d.found, finding{at: v.at, missing: key, message: "missing"})
 			}
 		}
 	}
 }
 
+func (o object) has(key string) bool {
+	return slices.ContainsFunc(o, func(m member) bool { return m.key == key })
+}
+
 func list[T any](d *decoder, to *[]T, element func(*T) into) into {
-	return func(path string, v any) {
-		items, ok := v.([]any)
+	return func(v value) {
+		items, ok := v.v.([]value)
 		if !ok {
-			d.wrongType(path, "an array", v)
+			d.wrongType("an array", v)
 			return
 		}
 		*to = make([]T, len(items))
 		for i, item := range items {
-			element(&(*to)[i])(fmt.Sprintf("%s[%d]", path, i), item)
+			element(&(*to)[i])(item)
 		}
 	}
 }
 
 func (d *decoder) text(to *string) into {
-	return func(path string, v any) {
-		s, ok := v.(string)
+	return func(v value) {
+		s, ok := v.v.(string)
 		if !ok {
-			d.wrongType(path, "a string", v)
+			d.wrongType("a string", v)
 			return
 		}
 		*to = s
@@ -208,10 +220,10 @@ func (d *decoder) text(to *string) into {
 }
 
 func (d *decoder) boolean(to *bool) into {
-	return func(path string, v any) {
-		b, ok := v.(bool)
+	return func(v value) {
+		b, ok := v.v.(bool)
 		if !ok {
-			d.wrongType(path, "true or false", v)
+			d.wrongType("true or false", v)
 			return
 		}
 		*to = b
@@ -219,15 +231,15 @@ func (d *decoder) boolean(to *bool) into {
 }
 
 func (d *decoder) integer(to *int) into {
-	return func(path string, v any) {
-		n, ok := v.(json.Number)
+	return func(v value) {
+		n, ok := v.v.(number)
 		if !ok {
-			d.wrongType(path, "a number", v)
+			d.wrongType("a number", v)
 			return
 		}
-		i, err := strconv.Atoi(n.String())
+		i, err := strconv.Atoi(string(n))
 		if err != nil {
-			d.problems.add(path, "%s is not a whole number that fits", n)
+			d.add(v.at, "%s is not a whole number that fits", short(string(n)))
 			return
 		}
 		*to = i
@@ -235,33 +247,33 @@ func (d *decoder) integer(to *int) into {
 }
 
 func (d *decoder) mark(to *Mark) into {
-	return func(path string, v any) {
-		s, ok := v.(string)
+	return func(v value) {
+		s, ok := v.v.(string)
 		if !ok {
-			d.wrongType(path, fmt.Sprintf("a string such as %q", DefaultMark), v)
+			d.wrongType(fmt.Sprintf("a string such as %q", DefaultMark), v)
 			return
 		}
 		if err := to.UnmarshalText([]byte(s)); err != nil {
-			d.problems.add(path, "%v", err)
+			d.add(v.at, "%v", err)
 		}
 	}
 }
 
 func (d *decoder) priority(to *Priority) into {
-	return func(path string, v any) {
+	return func(v value) {
 		var s string
-		switch v := v.(type) {
+		switch written := v.v.(type) {
 		case string:
-			s = v
-		case json.Number:
-			s = v.String()
+			s = written
+		case number:
+			s = string(written)
 		default:
-			d.wrongType(path, `"auto" or a number`, v)
+			d.wrongType(`"auto" or a number`, v)
 			return
 		}
 		p, err := ParsePriority(s)
 		if err != nil {
-			d.problems.add(path, "%v", err)
+			d.add(v.at, "%v", err)
 			return
 		}
 		*to = p
@@ -269,15 +281,15 @@ func (d *decoder) priority(to *Priority) into {
 }
 
 func (d *decoder) prefix(to *netip.Prefix) into {
-	return func(path string, v any) {
-		s, ok := v.(string)
+	return func(v value) {
+		s, ok := v.v.(string)
 		if !ok {
-			d.wrongType(path, "a string", v)
+			d.wrongType("a string", v)
 			return
 		}
 		p, err := netip.ParsePrefix(s)
 		if err != nil {
-			d.problems.add(path, "%q is not a network: want an address and a length, as in %q", s, "10.244.1.0/24")
+			d.add(v.at, "%q is not a network: want an address and a length, as in %q", short(s), "10.244.1.0/24")
 			return
 		}
 		*to = p
@@ -286,31 +298,32 @@ func (d *decoder) prefix(to *netip.Prefix) into {
 
 // address reads one host. A prefix of one host, as the LocalAPI writes addresses, is that host.
 func (d *decoder) address(to *netip.Addr) into {
-	return func(path string, v any) {
-		s, ok := v.(string)
+	return func(v value) {
+		s, ok := v.v.(string)
 		if !ok {
-			d.wrongType(path, "a string", v)
+			d.wrongType("a string", v)
 			return
 		}
-		if p, err := netip.ParsePrefix(s); err == nil {
-			if !p.IsSingleIP() {
-				d.problems.add(path, "%q is a network of many hosts: want the address of one", s)
+		bare, _, isPrefix := strings.Cut(s, "/")
+		a, err := netip.ParseAddr(bare)
+		if isPrefix && err == nil {
+			var p netip.Prefix
+			p, err = netip.ParsePrefix(s)
+			if err == nil && !p.IsSingleIP() {
+				d.add(v.at, "%q is a network of many hosts: want the address of one", s)
 				return
 			}
-			*to = p.Addr()
-			return
 		}
-		a, err := netip.ParseAddr(s)
 		if err != nil {
-			d.problems.add(path, "%q is not an IP address", s)
+			d.add(v.at, "%q is not an IP address", short(s))
 			return
 		}
 		*to = a
 	}
 }
 
-func (d *decoder) wrongType(path, want string, got any) {
-	d.problems.add(path, "want %s, got %s", want, describe(got))
+func (d *decoder) wrongType(want string, got value) {
+	d.add(got.at, "want %s, got %s", want, describe(got.v))
 }
 
 func describe(v any) string {
@@ -319,17 +332,18 @@ func describe(v any) string {
 		return "null"
 	case bool:
 		return strconv.FormatBool(v)
-	case json.Number:
-		return "the number " + v.String()
+	case number:
+		return "the number " + short(string(v))
 	case string:
-		return fmt.Sprintf("the string %q", v)
-	case []any:
+		return fmt.Sprintf("the string %q", short(v))
+	case []value:
 		return "an array"
 	}
 	return "an object"
 }
 
 func join(path, key string) string {
+	key = short(key)
 	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return strings.ContainsRune(".[]", r) || r <= ' ' }) {
 		return fmt.Sprintf("%s[%q]", path, key)
 	}
