@@ -140,7 +140,7 @@ func (l *Loop) pass(ctx context.Context, cause string) (p Pass) {
 		return p
 	case err == nil:
 		l.lastBad = ""
-		l.keep(doc)
+		l.Good = &doc
 	case !refused(err):
 		p.Err = err
 	default:
@@ -156,6 +156,9 @@ func (l *Loop) pass(ctx context.Context, cause string) (p Pass) {
 	}
 	if p.Err == nil {
 		p.Report, p.Err = l.Node.Apply(ctx, plan)
+	}
+	if err == nil {
+		l.keep(doc) // behind the change, which is in force sooner so
 	}
 	if p.Err != nil {
 		if ctx.Err() == nil {
@@ -193,12 +196,11 @@ func (e *BadDocumentError) Error() string { return e.Err.Error() }
 func (e *BadDocumentError) Unwrap() error { return e.Err }
 
 func (l *Loop) keep(doc config.Document) {
-	text, err := doc.Marshal()
-	if err != nil {
+	if l.Keep == nil {
 		return
 	}
-	l.Good = &doc
-	if l.Keep == nil || string(text) == l.kept {
+	text, err := doc.Marshal()
+	if err != nil || string(text) == l.kept {
 		return
 	}
 	if err := l.Keep(doc); err != nil {
