@@ -108,8 +108,18 @@ func (o *output) coverage(l *loaded, found *covered) {
 			}
 		}
 	}
-	fmt.Fprintf(w, "\n%d of %d rules proved (%d %%), %d of %d parts (%d %%)\n", coverage.Proved(found.Rules), len(found.Rules), found.Percent,
-		coverage.Proved(found.Parts), len(found.Parts), coverage.Percent(found.Parts))
+	fmt.Fprintf(w, "\n%s\n", join(", ", share("rules proved", found.Rules), share("parts", found.Parts)))
+}
+
+// share says how many units are proved, and nothing where there are none: no rules are not all of them.
+func share(what string, units []coverage.Unit) string {
+	switch {
+	case len(units) > 0:
+		return fmt.Sprintf("%d of %d %s proved (%d %%)", coverage.Proved(units), len(units), what, coverage.Percent(units))
+	case what == "rules proved":
+		return "no rules"
+	}
+	return ""
 }
 
 // few names some paths.
