@@ -115,7 +115,7 @@ func (o *output) coverage(l *loaded, found *covered) {
 func share(what string, units []coverage.Unit) string {
 	switch {
 	case len(units) > 0:
-		return fmt.Sprintf("%d of %d %s proved (%d %%)", coverage.Proved(units), len(units), what, coverage.Percent(units))
+		return fmt.Sprintf("%d of %d %s (%d %%)", coverage.Proved(units), len(units), what, coverage.Percent(units))
 	case what == "rules proved":
 		return "no rules"
 	}
