@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -11,12 +10,10 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/userdata"
 	"github.com/mdlayher/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"go4.org/netipx"
 	"golang.org/x/sys/unix"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
-	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/attr"
 )
 
 // messageElements is how many elements go into one message, whose attributes have a length of 16 bits.
@@ -96,7 +93,7 @@ func readTable() (*desired.Table, map[string]desired.Counter, error) {
 		return nil, nil, err
 	}
 	for _, s := range sets {
-		set, err := readSet(s)
+		set, err := readSet(conn, s)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -127,7 +124,7 @@ func readTable() (*desired.Table, map[string]desired.Counter, error) {
 	return out, counters, nil
 }
 
-func readSet(s *nftables.Set) (desired.Set, error) {
+func readSet(conn *nftables.Conn, s *nftables.Set) (desired.Set, error) {
 	set := desired.Set{Name: s.Name, Interval: s.Interval}
 	switch s.KeyType.Name {
 	case nftables.TypeIPAddr.Name:
@@ -137,32 +134,37 @@ func readSet(s *nftables.Set) (desired.Set, error) {
 	default:
 		return set, nil // not of the agent's making; its shape tells
 	}
-	elements, err := setElements(s.Name)
+	elements, err := conn.GetSetElements(s)
 	if err != nil {
 		return set, err
 	}
 	if !s.Interval {
 		for _, e := range elements {
-			set.Elements = append(set.Elements, netip.PrefixFrom(e.key, e.key.BitLen()))
+			if addr, ok := netip.AddrFromSlice(e.Key); ok {
+				set.Elements = append(set.Elements, netip.PrefixFrom(addr, addr.BitLen()))
+			}
 		}
 		slices.SortFunc(set.Elements, func(x, y netip.Prefix) int { return x.Addr().Compare(y.Addr()) })
 		return set, nil
 	}
-	slices.SortFunc(elements, func(x, y setElement) int {
+	slices.SortFunc(elements, func(x, y nftables.SetElement) int {
 		// Where one network ends another may begin: the end comes first.
-		return cmp.Or(x.key.Compare(y.key), boolCompare(y.end, x.end))
+		return cmp.Or(slices.Compare(x.Key, y.Key), boolCompare(y.IntervalEnd, x.IntervalEnd))
 	})
 	var b netipx.IPSetBuilder
 	var first netip.Addr
 	for _, e := range elements {
-		if !e.end {
-			first = e.key
-			continue
+		addr, ok := netip.AddrFromSlice(e.Key)
+		switch {
+		case !ok:
+		case e.IntervalEnd:
+			if first.IsValid() {
+				b.AddRange(netipx.IPRangeFrom(first, addr.Prev()))
+			}
+			first = netip.Addr{}
+		default:
+			first = addr
 		}
-		if first.IsValid() {
-			b.AddRange(netipx.IPRangeFrom(first, e.key.Prev()))
-		}
-		first = netip.Addr{}
 	}
 	if first.IsValid() { // up to the end of the address space
 		b.AddRange(netipx.IPRangeFrom(first, netipx.PrefixLastIP(netip.PrefixFrom(first, 0))))
@@ -173,43 +175,6 @@ func readSet(s *nftables.Set) (desired.Set, error) {
 	}
 	set.Elements = all.Prefixes()
 	return set, nil
-}
-
-// setElement is an address of a set, or the one behind the last of a network.
-type setElement struct {
-	key netip.Addr
-	end bool
-}
-
-// setElements lists a set of the agent's. The library's own list takes several times as long, and does not say when the set
-// has changed meanwhile.
-func setElements(set string) ([]setElement, error) {
-	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP)
-	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.NFPROTO_INET, Version: nl.NFNETLINK_V0})
-	req.AddData(nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_TABLE, nl.ZeroTerminated(desired.TableName)))
-	req.AddData(nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_SET, nl.ZeroTerminated(set)))
-	messages, err := req.Execute(unix.NETLINK_NETFILTER, 0)
-	if err != nil {
-		return nil, err
-	}
-	var out []setElement
-	for _, m := range messages {
-		for _, element := range attr.Each(attr.First(m[nl.SizeofNfgenmsg:], unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
-			var e setElement
-			for kind, v := range attr.Each(element) {
-				switch {
-				case kind == unix.NFTA_SET_ELEM_KEY:
-					e.key, _ = netip.AddrFromSlice(attr.First(v, unix.NFTA_DATA_VALUE))
-				case kind == unix.NFTA_SET_ELEM_FLAGS && len(v) == 4:
-					e.end = binary.BigEndian.Uint32(v)&unix.NFT_SET_ELEM_INTERVAL_END != 0
-				}
-			}
-			if e.key.IsValid() {
-				out = append(out, e)
-			}
-		}
-	}
-	return out, nil
 }
 
 func boolCompare(x, y bool) int {

@@ -140,7 +140,7 @@ func (l *Loop) pass(ctx context.Context, cause string) (p Pass) {
 		return p
 	case err == nil:
 		l.lastBad = ""
-		l.Good = &doc
+		l.keep(doc)
 	case !refused(err):
 		p.Err = err
 	default:
@@ -156,9 +156,6 @@ func (l *Loop) pass(ctx context.Context, cause string) (p Pass) {
 	}
 	if p.Err == nil {
 		p.Report, p.Err = l.Node.Apply(ctx, plan)
-	}
-	if err == nil {
-		l.keep(doc) // behind the change, which is in force sooner so
 	}
 	if p.Err != nil {
 		if ctx.Err() == nil {
@@ -196,11 +193,12 @@ func (e *BadDocumentError) Error() string { return e.Err.Error() }
 func (e *BadDocumentError) Unwrap() error { return e.Err }
 
 func (l *Loop) keep(doc config.Document) {
-	if l.Keep == nil {
+	text, err := doc.Marshal()
+	if err != nil {
 		return
 	}
-	text, err := doc.Marshal()
-	if err != nil || string(text) == l.kept {
+	l.Good = &doc
+	if l.Keep == nil || string(text) == l.kept {
 		return
 	}
 	if err := l.Keep(doc); err != nil {

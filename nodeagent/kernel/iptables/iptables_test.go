@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
-	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/attr"
 )
 
 func TestSplit(t *testing.T) {
@@ -112,8 +111,8 @@ func TestReadRuleOfNonsense(t *testing.T) {
 		for i := range b {
 			b[i] = byte(random.IntN(20))
 		}
-		readRule(attr.Parse(b))
-		readRule(attr.Set{4: b, 7: slices.Clone(b)})
+		readRule(parse(b))
+		readRule(attributes{4: b, 7: slices.Clone(b)})
 		readEntriesOfSet(b)
 	}
 }

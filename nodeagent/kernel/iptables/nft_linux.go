@@ -2,9 +2,12 @@ package iptables
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,14 +15,52 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
-	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/attr"
 )
 
 // Rules of iptables-nft are read as messages: what stands in foreign rules need not be understood, and a library that
 // decodes every expression fails at the first one that it does not know.
 
+// attributes are those of one message, by kind.
+type attributes map[uint16][]byte
+
+func parse(b []byte) attributes {
+	out := attributes{}
+	maps.Insert(out, each(b))
+	return out
+}
+
+// each goes through attributes, and ends where they do not add up. The library's own parser would end the program.
+func each(b []byte) iter.Seq2[uint16, []byte] {
+	return func(yield func(uint16, []byte) bool) {
+		for len(b) >= unix.SizeofNlAttr {
+			size := int(binary.NativeEndian.Uint16(b))
+			if size < unix.SizeofNlAttr || size > len(b) {
+				return
+			}
+			const flags = unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER
+			if !yield(binary.NativeEndian.Uint16(b[2:])&^flags, b[unix.SizeofNlAttr:size]) {
+				return
+			}
+			aligned := (size + unix.NLA_ALIGNTO - 1) &^ (unix.NLA_ALIGNTO - 1)
+			b = b[min(aligned, len(b)):]
+		}
+	}
+}
+
+func (a attributes) text(kind uint16) string { return strings.TrimRight(string(a[kind]), "\x00") }
+
+func (a attributes) number(kind uint16) uint64 {
+	switch v := a[kind]; len(v) {
+	case 4:
+		return uint64(binary.BigEndian.Uint32(v))
+	case 8:
+		return binary.BigEndian.Uint64(v)
+	}
+	return 0
+}
+
 // ask sends a question about nf_tables and returns the messages of the answer; none if there is no such thing.
-func ask(message, flags int, f desired.Family, names map[int]string) ([]attr.Set, error) {
+func ask(message, flags int, f desired.Family, names map[int]string) ([]attributes, error) {
 	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|message, flags)
 	header := &nl.Nfgenmsg{NfgenFamily: unix.NFPROTO_IPV4, Version: nl.NFNETLINK_V0}
 	if f == desired.IPv6 {
@@ -35,14 +76,14 @@ func ask(message, flags int, f desired.Family, names map[int]string) ([]attr.Set
 	if err != nil {
 		return nil, err
 	}
-	out := make([]attr.Set, len(answers))
+	out := make([]attributes, len(answers))
 	for i, m := range answers {
-		out[i] = attr.Parse(m[nl.SizeofNfgenmsg:])
+		out[i] = parse(m[nl.SizeofNfgenmsg:])
 	}
 	return out, nil
 }
 
-func nftGeneration() ([]attr.Set, error) { return ask(unix.NFT_MSG_GETGEN, 0, desired.IPv4, nil) }
+func nftGeneration() ([]attributes, error) { return ask(unix.NFT_MSG_GETGEN, 0, desired.IPv4, nil) }
 
 // nftExists says whether a table has a chain.
 func nftExists(f desired.Family, table, name string) (bool, error) {
@@ -101,7 +142,7 @@ func nftRules(f desired.Family, table, chain string) ([]nftRule, error) {
 		if err == nil || absent(err) {
 			var out []nftRule
 			for _, a := range list {
-				if a.Text(unix.NFTA_RULE_CHAIN) == chain { // old kernels list the whole table
+				if a.text(unix.NFTA_RULE_CHAIN) == chain { // old kernels list the whole table
 					out = append(out, readRule(a))
 				}
 			}
@@ -113,25 +154,25 @@ func nftRules(f desired.Family, table, chain string) ([]nftRule, error) {
 	}
 }
 
-func readRule(a attr.Set) nftRule {
+func readRule(a attributes) nftRule {
 	// A rule that takes another's place takes its number too, so that numbers do not tell.
 	r := nftRule{print: slices.Clone(a[unix.NFTA_RULE_USERDATA]), plain: true}
-	for _, e := range attr.Each(a[unix.NFTA_RULE_EXPRESSIONS]) {
-		expression := attr.Parse(e)
-		if expression.Text(unix.NFTA_EXPR_NAME) != "counter" {
+	for _, e := range each(a[unix.NFTA_RULE_EXPRESSIONS]) {
+		expression := parse(e)
+		if expression.text(unix.NFTA_EXPR_NAME) != "counter" {
 			r.print = append(r.print, e...)
 		}
-		data := attr.Parse(expression[unix.NFTA_EXPR_DATA])
-		switch expression.Text(unix.NFTA_EXPR_NAME) {
+		data := parse(expression[unix.NFTA_EXPR_DATA])
+		switch expression.text(unix.NFTA_EXPR_NAME) {
 		case "counter":
 			r.counter = desired.Counter{
-				Packets: data.Number(unix.NFTA_COUNTER_PACKETS), Bytes: data.Number(unix.NFTA_COUNTER_BYTES),
+				Packets: data.number(unix.NFTA_COUNTER_PACKETS), Bytes: data.number(unix.NFTA_COUNTER_BYTES),
 			}
 		case "immediate":
-			verdict := attr.Parse(attr.Parse(data[unix.NFTA_IMMEDIATE_DATA])[unix.NFTA_DATA_VERDICT])
-			r.jump = verdict.Text(unix.NFTA_VERDICT_CHAIN)
+			verdict := parse(parse(data[unix.NFTA_IMMEDIATE_DATA])[unix.NFTA_DATA_VERDICT])
+			r.jump = verdict.text(unix.NFTA_VERDICT_CHAIN)
 		case "match":
-			if data.Text(unix.NFTA_MATCH_NAME) != "comment" {
+			if data.text(unix.NFTA_MATCH_NAME) != "comment" {
 				r.plain = false
 				continue
 			}

@@ -2,13 +2,11 @@ package iptables
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -16,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
-	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/attr"
 )
 
 // setNames are the names of all sets that the agent ever makes.
@@ -31,19 +28,8 @@ func haveSets() bool {
 // readSets reads the agent's sets of a variant. The library's own list writes a line to the log for each attribute that it
 // does not know, which sets made by newer tools have.
 func readSets(b desired.Backend) ([]desired.Set, error) {
-	there, err := askSet("")
-	if err != nil {
-		return nil, fmt.Errorf("list sets: %w", err)
-	}
-	names := map[string]bool{}
-	for _, m := range there {
-		names[strings.TrimRight(string(attr.First(m[nl.SizeofNfgenmsg:], nl.IPSET_ATTR_SETNAME)), "\x00")] = true
-	}
 	var out []desired.Set
 	for _, name := range setNames() {
-		if !names[b.SetName(name)] {
-			continue
-		}
 		messages, err := askSet(b.SetName(name))
 		switch {
 		case errors.Is(err, unix.ENOENT):
@@ -54,8 +40,8 @@ func readSets(b desired.Backend) ([]desired.Set, error) {
 		set := desired.Set{Name: name}
 		var entries []netip.Prefix
 		for _, m := range messages {
-			a := attr.Parse(m[nl.SizeofNfgenmsg:])
-			kind := a.Text(nl.IPSET_ATTR_TYPENAME)
+			a := parse(m[nl.SizeofNfgenmsg:])
+			kind := a.text(nl.IPSET_ATTR_TYPENAME)
 			set.Interval = kind == "hash:net"
 			switch family := a[nl.IPSET_ATTR_FAMILY]; {
 			case kind != "hash:net" && kind != "hash:ip": // not of the agent's making; its shape tells
@@ -74,46 +60,28 @@ func readSets(b desired.Backend) ([]desired.Set, error) {
 	return out, nil
 }
 
-// askSet returns the messages that list a set: its shape in each, and a part of its entries. Without a name they are of all
-// sets, with no more than their names.
+// askSet returns the messages that list a set: its shape in each, and a part of its entries.
 func askSet(name string) ([][]byte, error) {
 	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_IPSET<<8|nl.IPSET_CMD_LIST, nl.GetIpsetFlags(nl.IPSET_CMD_LIST))
 	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_INET, Version: nl.NFNETLINK_V0})
 	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_PROTOCOL, nl.Uint8Attr(nl.IPSET_PROTOCOL)))
-	if name == "" {
-		const namesOnly = 1 << 1 // IPSET_FLAG_LIST_SETNAME of linux/netfilter/ipset/ip_set.h
-		req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_FLAGS|unix.NLA_F_NET_BYTEORDER, binary.BigEndian.AppendUint32(nil, namesOnly)))
-	} else {
-		req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(name)))
-	}
+	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(name)))
 	return req.Execute(unix.NETLINK_NETFILTER, 0)
 }
 
 func readEntriesOfSet(list []byte) []netip.Prefix {
 	var out []netip.Prefix
-	for _, entry := range attr.Each(list) {
-		var addr netip.Addr
-		bits := -1
-		for kind, v := range attr.Each(entry) {
-			switch kind {
-			case nl.IPSET_ATTR_IP:
-				for kind, v := range attr.Each(v) {
-					if kind == nl.IPSET_ATTR_IPADDR_IPV4 || kind == nl.IPSET_ATTR_IPADDR_IPV6 {
-						addr, _ = netip.AddrFromSlice(v)
-					}
+	for _, a := range each(list) {
+		entry := parse(a)
+		address := parse(entry[nl.IPSET_ATTR_IP])
+		for _, kind := range []uint16{nl.IPSET_ATTR_IPADDR_IPV4, nl.IPSET_ATTR_IPADDR_IPV6} {
+			if addr, ok := netip.AddrFromSlice(address[kind]); ok {
+				bits := addr.BitLen()
+				if length := entry[nl.IPSET_ATTR_CIDR]; len(length) == 1 {
+					bits = int(length[0])
 				}
-			case nl.IPSET_ATTR_CIDR:
-				if len(v) == 1 {
-					bits = int(v[0])
-				}
+				out = append(out, netip.PrefixFrom(addr, bits))
 			}
-		}
-		switch {
-		case !addr.IsValid():
-		case bits < 0:
-			out = append(out, netip.PrefixFrom(addr, addr.BitLen()))
-		default:
-			out = append(out, netip.PrefixFrom(addr, bits))
 		}
 	}
 	return out
