@@ -1,136 +1,125 @@
 package config
 
 import (
-	"cmp"
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Parse reads one document. It takes nothing that it does not know: an unknown key, a key that appears twice, a value of
 // another type and anything behind the document are errors, as is whatever [Document.Validate] refuses. Keys that are
-// left out have the values of [New]. An error is an [*Error] that holds every problem with its path and its place.
+// left out have the values of [New]. An error is an [*Error] that holds every problem with its path.
 func Parse(data []byte) (Document, error) {
 	tree, err := parseTree(data)
 	if err != nil {
-		p := Problem{Message: err.Error()}
-		if syntax, ok := errors.AsType[*syntaxError](err); ok && syntax.at >= 0 {
-			p.Line, p.Column = position(data, syntax.at)
-		}
-		return Document{}, &Error{Problems: []Problem{p}}
+		return Document{}, &Error{Problems: []Problem{{Message: err.Error()}}}
 	}
 	doc := New()
 	var d decoder
-	d.document(&doc)(tree)
-	refused := doc.validate()
-	if len(d.found)+len(refused) == 0 {
-		return doc, nil
+	d.document(tree, &doc)
+	for _, p := range doc.validate() {
+		if !d.problems.covers(p.Path) {
+			d.problems = append(d.problems, p)
+		}
 	}
-	return Document{}, d.error(data, tree, refused)
+	if err := d.problems.err(); err != nil {
+		return Document{}, err
+	}
+	return doc, nil
 }
 
-// decoder turns a tree into a document and notes what it could not use, each by its place.
-type decoder struct{ found []finding }
+// object is a JSON object whose keys keep their order and may repeat. The other kinds of value are represented as by
+// [json.Decoder.Token], an array as []any.
+type object []member
 
-type finding struct {
-	at      int
-	missing string // the key that an object lacks
-	message string
+type member struct {
+	key   string
+	value any
 }
 
-// into reads a value.
-type into func(v value)
-
-func (d *decoder) add(at int, format string, args ...any) {
-	d.found = append(d.found, finding{at: at, message: fmt.Sprintf(format, args...)})
+func parseTree(data []byte) (any, error) {
+	switch {
+	case len(bytes.TrimSpace(data)) == 0:
+		return nil, errors.New("the document is empty")
+	case !utf8.Valid(data):
+		return nil, errors.New("the document is not UTF-8 text")
+	}
+	// Unmarshal finds every syntax error, with its offset and what is behind the document; the walk below then cannot fail.
+	var raw json.RawMessage
+	if err := json.Unmarshal(data, &raw); err != nil {
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+			line, column := position(data, syntax.Offset)
+			return nil, fmt.Errorf("line %d, column %d: %w", line, column, err)
+		}
+		return nil, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	tree, err := walk(dec)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return tree, nil
 }
 
-// error puts the findings, and what validation refused, in the order of the text. What could not be read also looks as if
-// it were missing: nothing more is said about it.
-func (d *decoder) error(data []byte, tree value, refused problems) error {
-	paths := map[int]string{}
-	name(paths, "", tree)
-	places := map[string]int{}
-	for at, path := range paths {
-		if first, known := places[path]; !known || at > first { // a value stands behind its key
-			places[path] = at
-		}
+func walk(dec *json.Decoder) (any, error) {
+	token, err := dec.Token()
+	if err != nil {
+		return nil, err
 	}
-	type placed struct {
-		Problem
-		at int
-	}
-	var all []placed
-	said := map[string]bool{}
-	for _, f := range d.found {
-		path := paths[f.at]
-		if f.missing != "" {
-			path = join(path, f.missing)
-		}
-		said[path] = true
-		all = append(all, placed{Problem{Path: path, Message: f.message}, f.at})
-	}
-	for _, p := range refused {
-		known, at := false, tree.at
-		for _, around := range around(p.Path) {
-			known = known || said[around]
-			at = max(at, places[around])
-		}
-		if !known {
-			all = append(all, placed{p, at})
-		}
-	}
-	slices.SortStableFunc(all, func(x, y placed) int { return cmp.Compare(x.at, y.at) })
-	var out problems
-	line, column, known := 1, 1, 0 // the place of the offset that is known
-	for _, p := range all {
-		if p.at != tree.at { // else it is about all of it
-			lines, columns := position(data[known:], p.at-known)
-			if lines > 1 {
-				column = 1
+	switch token {
+	case json.Delim('{'):
+		obj := object{}
+		for dec.More() {
+			key, err := dec.Token()
+			if err != nil {
+				return nil, err
 			}
-			line, column, known = line+lines-1, column+columns-1, p.at
-			p.Line, p.Column = line, column
+			value, err := walk(dec)
+			if err != nil {
+				return nil, err
+			}
+			obj = append(obj, member{key: key.(string), value: value})
 		}
-		out = append(out, p.Problem)
+		_, err := dec.Token()
+		return obj, err
+	case json.Delim('['):
+		list := []any{}
+		for dec.More() {
+			value, err := walk(dec)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, value)
+		}
+		_, err := dec.Token()
+		return list, err
 	}
-	return out.err()
+	return token, nil
 }
 
-// name notes the path of every value and of every key.
-func name(paths map[int]string, path string, v value) {
-	paths[v.at] = path
-	switch inner := v.v.(type) {
-	case object:
-		for _, m := range inner {
-			at := join(path, m.key)
-			paths[m.at] = at
-			name(paths, at, m.value)
-		}
-	case []value:
-		for i, item := range inner {
-			name(paths, fmt.Sprintf("%s[%d]", path, i), item)
-		}
-	}
+// position turns the offset of a syntax error, which counts the bytes read, into a line and a column of the last of them.
+func position(data []byte, offset int64) (line, column int) {
+	before := data[:min(max(offset-1, 0), int64(len(data)))]
+	return 1 + bytes.Count(before, []byte("\n")), 1 + len(before) - (bytes.LastIndexByte(before, '\n') + 1)
 }
 
-// around returns the path itself and those of what it is in, with the document as a whole.
-func around(path string) []string {
-	out := []string{"", path}
-	for i, c := range path {
-		if c == '.' || c == '[' {
-			out = append(out, path[:i])
-		}
-	}
-	return out
-}
+// decoder turns a tree into a document and notes what it could not use.
+type decoder struct{ problems problems }
 
-func (d *decoder) document(doc *Document) into {
-	return d.object(map[string]into{
+// into reads the value at a path.
+type into func(path string, v any)
+
+func (d *decoder) document(v any, doc *Document) {
+	d.object(map[string]into{
 		"version":     d.integer(&doc.Version),
 		"mesh":        d.text(&doc.Mesh),
 		"node":        d.node(&doc.Node),
@@ -150,7 +139,7 @@ func (d *decoder) document(doc *Document) into {
 			"snat":    d.boolean(&doc.Firewall.SNAT),
 		}),
 		"overlay": d.object(map[string]into{"protocol": d.text(&doc.Overlay.Protocol)}),
-	}, "version", "mesh", "node", "peers")
+	}, "version", "mesh", "node", "peers")("", v)
 }
 
 func (d *decoder) node(n *Node) into {
@@ -164,55 +153,54 @@ func (d *decoder) node(n *Node) into {
 
 // object reads an object that may have the given keys and must have the required ones.
 func (d *decoder) object(keys map[string]into, required ...string) into {
-	return func(v value) {
-		obj, ok := v.v.(object)
+	return func(path string, v any) {
+		obj, ok := v.(object)
 		if !ok {
-			d.wrongType("an object", v)
+			d.wrongType(path, "an object", v)
 			return
 		}
-		for i, m := range obj {
+		seen := map[string]bool{}
+		for _, m := range obj {
+			at := join(path, m.key)
 			read, known := keys[m.key]
 			switch {
 			case !known:
 				names := slices.Sorted(maps.Keys(keys))
-				d.add(m.at, "unknown key; known here: %s", strings.Join(names, ", "))
-			case obj[:i].has(m.key):
-				d.add(m.at, "the key appears twice")
+				d.problems.add(at, "unknown key; known here: %s", strings.Join(names, ", "))
+			case seen[m.key]:
+				d.problems.add(at, "the key appears twice")
 			default:
-				read(m.value)
+				read(at, m.value)
 			}
+			seen[m.key] = true
 		}
 		for _, key := range required {
-			if !obj.has(key) {
-				d.found = append(d.found, finding{at: v.at, missing: key, message: "missing"})
+			if !seen[key] {
+				d.problems.add(join(path, key), "missing")
 			}
 		}
 	}
 }
 
-func (o object) has(key string) bool {
-	return slices.ContainsFunc(o, func(m member) bool { return m.key == key })
-}
-
 func list[T any](d *decoder, to *[]T, element func(*T) into) into {
-	return func(v value) {
-		items, ok := v.v.([]value)
+	return func(path string, v any) {
+		items, ok := v.([]any)
 		if !ok {
-			d.wrongType("an array", v)
+			d.wrongType(path, "an array", v)
 			return
 		}
 		*to = make([]T, len(items))
 		for i, item := range items {
-			element(&(*to)[i])(item)
+			element(&(*to)[i])(fmt.Sprintf("%s[%d]", path, i), item)
 		}
 	}
 }
 
 func (d *decoder) text(to *string) into {
-	return func(v value) {
-		s, ok := v.v.(string)
+	return func(path string, v any) {
+		s, ok := v.(string)
 		if !ok {
-			d.wrongType("a string", v)
+			d.wrongType(path, "a string", v)
 			return
 		}
 		*to = s
@@ -220,10 +208,10 @@ func (d *decoder) text(to *string) into {
 }
 
 func (d *decoder) boolean(to *bool) into {
-	return func(v value) {
-		b, ok := v.v.(bool)
+	return func(path string, v any) {
+		b, ok := v.(bool)
 		if !ok {
-			d.wrongType("true or false", v)
+			d.wrongType(path, "true or false", v)
 			return
 		}
 		*to = b
@@ -231,15 +219,15 @@ func (d *decoder) boolean(to *bool) into {
 }
 
 func (d *decoder) integer(to *int) into {
-	return func(v value) {
-		n, ok := v.v.(number)
+	return func(path string, v any) {
+		n, ok := v.(json.Number)
 		if !ok {
-			d.wrongType("a number", v)
+			d.wrongType(path, "a number", v)
 			return
 		}
-		i, err := strconv.Atoi(string(n))
+		i, err := strconv.Atoi(n.String())
 		if err != nil {
-			d.add(v.at, "%s is not a whole number that fits", short(string(n)))
+			d.problems.add(path, "%s is not a whole number that fits", n)
 			return
 		}
 		*to = i
@@ -247,33 +235,33 @@ func (d *decoder) integer(to *int) into {
 }
 
 func (d *decoder) mark(to *Mark) into {
-	return func(v value) {
-		s, ok := v.v.(string)
+	return func(path string, v any) {
+		s, ok := v.(string)
 		if !ok {
-			d.wrongType(fmt.Sprintf("a string such as %q", DefaultMark), v)
+			d.wrongType(path, fmt.Sprintf("a string such as %q", DefaultMark), v)
 			return
 		}
 		if err := to.UnmarshalText([]byte(s)); err != nil {
-			d.add(v.at, "%v", err)
+			d.problems.add(path, "%v", err)
 		}
 	}
 }
 
 func (d *decoder) priority(to *Priority) into {
-	return func(v value) {
+	return func(path string, v any) {
 		var s string
-		switch written := v.v.(type) {
+		switch v := v.(type) {
 		case string:
-			s = written
-		case number:
-			s = string(written)
+			s = v
+		case json.Number:
+			s = v.String()
 		default:
-			d.wrongType(`"auto" or a number`, v)
+			d.wrongType(path, `"auto" or a number`, v)
 			return
 		}
 		p, err := ParsePriority(s)
 		if err != nil {
-			d.add(v.at, "%v", err)
+			d.problems.add(path, "%v", err)
 			return
 		}
 		*to = p
@@ -281,15 +269,15 @@ func (d *decoder) priority(to *Priority) into {
 }
 
 func (d *decoder) prefix(to *netip.Prefix) into {
-	return func(v value) {
-		s, ok := v.v.(string)
+	return func(path string, v any) {
+		s, ok := v.(string)
 		if !ok {
-			d.wrongType("a string", v)
+			d.wrongType(path, "a string", v)
 			return
 		}
 		p, err := netip.ParsePrefix(s)
 		if err != nil {
-			d.add(v.at, "%q is not a network: want an address and a length, as in %q", short(s), "10.244.1.0/24")
+			d.problems.add(path, "%q is not a network: want an address and a length, as in %q", s, "10.244.1.0/24")
 			return
 		}
 		*to = p
@@ -298,32 +286,31 @@ func (d *decoder) prefix(to *netip.Prefix) into {
 
 // address reads one host. A prefix of one host, as the LocalAPI writes addresses, is that host.
 func (d *decoder) address(to *netip.Addr) into {
-	return func(v value) {
-		s, ok := v.v.(string)
+	return func(path string, v any) {
+		s, ok := v.(string)
 		if !ok {
-			d.wrongType("a string", v)
+			d.wrongType(path, "a string", v)
 			return
 		}
-		bare, _, isPrefix := strings.Cut(s, "/")
-		a, err := netip.ParseAddr(bare)
-		if isPrefix && err == nil {
-			var p netip.Prefix
-			p, err = netip.ParsePrefix(s)
-			if err == nil && !p.IsSingleIP() {
-				d.add(v.at, "%q is a network of many hosts: want the address of one", s)
+		if p, err := netip.ParsePrefix(s); err == nil {
+			if !p.IsSingleIP() {
+				d.problems.add(path, "%q is a network of many hosts: want the address of one", s)
 				return
 			}
+			*to = p.Addr()
+			return
 		}
+		a, err := netip.ParseAddr(s)
 		if err != nil {
-			d.add(v.at, "%q is not an IP address", short(s))
+			d.problems.add(path, "%q is not an IP address", s)
 			return
 		}
 		*to = a
 	}
 }
 
-func (d *decoder) wrongType(want string, got value) {
-	d.add(got.at, "want %s, got %s", want, describe(got.v))
+func (d *decoder) wrongType(path, want string, got any) {
+	d.problems.add(path, "want %s, got %s", want, describe(got))
 }
 
 func describe(v any) string {
@@ -332,18 +319,17 @@ func describe(v any) string {
 		return "null"
 	case bool:
 		return strconv.FormatBool(v)
-	case number:
-		return "the number " + short(string(v))
+	case json.Number:
+		return "the number " + v.String()
 	case string:
-		return fmt.Sprintf("the string %q", short(v))
-	case []value:
+		return fmt.Sprintf("the string %q", v)
+	case []any:
 		return "an array"
 	}
 	return "an object"
 }
 
 func join(path, key string) string {
-	key = short(key)
 	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return strings.ContainsRune(".[]", r) || r <= ' ' }) {
 		return fmt.Sprintf("%s[%q]", path, key)
 	}

@@ -13,67 +13,64 @@ import (
 // maxPriority is the last place in front of the rule for the main table, which the kernel has at 32766.
 const maxPriority = 32765
 
-// maxName is how many bytes a name may have, as those of hosts may.
-const maxName = 253
-
 // Validate returns an [*Error] with everything that makes the document unsafe or impossible to carry out, or nil.
 func (d Document) Validate() error { return d.validate().err() }
 
 func (d Document) validate() problems {
 	var ps problems
 	if d.Version != Version {
-		ps.add(at("version"), "version %d is not known: this program reads version %d", d.Version, Version)
+		ps.add("version", "version %d is not known: this program reads version %d", d.Version, Version)
 	}
-	ps.name(at("mesh"), d.Mesh)
-	ps.node(at("node"), d.Node)
+	ps.name("mesh", d.Mesh)
+	ps.node("node", d.Node)
 	ps.podCIDRs(d)
 	ps.peers(d)
 	seen := map[string]int{}
 	for i, tag := range d.Discover.Tags {
-		at := at("discover").in("tags").item(i)
+		at := fmt.Sprintf("discover.tags[%d]", i)
 		if name, ok := strings.CutPrefix(tag, "tag:"); !ok || name == "" {
-			ps.add(at, "%q is not a tag: want the form %q", short(tag), "tag:node")
+			ps.add(at, "%q is not a tag: want the form %q", tag, "tag:node")
 		}
-		once(&ps, seen, tag, i, at, "discover.tags[%d]")
+		ps.once(seen, tag, i, at, "discover.tags[%d]")
 	}
 	seenPrefix := map[netip.Prefix]int{}
 	for i, p := range d.LocalCIDRs {
-		at := at("local_cidrs").item(i)
+		at := fmt.Sprintf("local_cidrs[%d]", i)
 		if ps.prefix(at, p) {
 			once(&ps, seenPrefix, p, i, at, "local_cidrs[%d]")
 		}
 	}
 	ps.routing(d.Routing)
-	ps.oneOf(at("firewall").in("backend"), d.Firewall.Backend, BackendAuto, BackendNFTables, BackendIPTables)
-	ps.oneOf(at("overlay").in("protocol"), d.Overlay.Protocol, DefaultProtocol, "gre", "esp", "udp", "none")
+	ps.oneOf("firewall.backend", d.Firewall.Backend, BackendAuto, BackendNFTables, BackendIPTables)
+	ps.oneOf("overlay.protocol", d.Overlay.Protocol, DefaultProtocol, "gre", "esp", "udp", "none")
 	return ps
 }
 
 // name checks a name that is printed in terminals, logs and comments.
-func (ps *problems) name(at path, name string) {
+func (ps *problems) name(path, name string) {
 	switch {
 	case name == "":
-		ps.add(at, "empty: want a name")
-	case len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) }):
-		ps.add(at, "%q is not a name: want at most %d printable characters without spaces", short(name), maxName)
+		ps.add(path, "empty: want a name")
+	case len(name) > 253 || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) }):
+		ps.add(path, "%q is not a name: want at most 253 printable characters without spaces", name)
 	}
 }
 
 // node checks what must hold for any machine of the mesh.
-func (ps *problems) node(p path, n Node) {
-	ps.name(p.in("name"), n.Name)
+func (ps *problems) node(path string, n Node) {
+	ps.name(path+".name", n.Name)
 	if n.ID != "" {
-		ps.name(p.in("id"), n.ID)
+		ps.name(path+".id", n.ID)
 	}
-	if len(n.Location) > maxName || strings.ContainsFunc(n.Location, unicode.IsControl) {
-		ps.add(p.in("location"), "%q is not a location: want at most %d printable characters", short(n.Location), maxName)
+	if n.Location != "" && strings.ContainsFunc(n.Location, unicode.IsControl) {
+		ps.add(path+".location", "%q has a control character", n.Location)
 	}
 	if len(n.Addresses) == 0 {
-		ps.add(p.in("addresses"), "empty: want at least one mesh address")
+		ps.add(path+".addresses", "empty: want at least one mesh address")
 	}
 	first := map[bool]int{}
 	for i, a := range n.Addresses {
-		at := p.in("addresses").item(i)
+		at := fmt.Sprintf("%s.addresses[%d]", path, i)
 		if reason := notMesh(a); reason != "" {
 			ps.add(at, "%s %s", a, reason)
 			continue
@@ -101,14 +98,14 @@ func notMesh(a netip.Addr) string {
 }
 
 // prefix checks that p is a network, written as one.
-func (ps *problems) prefix(at path, p netip.Prefix) bool {
+func (ps *problems) prefix(path string, p netip.Prefix) bool {
 	switch {
 	case !p.IsValid():
-		ps.add(at, "not a network")
+		ps.add(path, "not a network")
 	case p.Addr().Is4In6():
-		ps.add(at, "%s is an IPv4 network in IPv6 form: write it as IPv4", p)
+		ps.add(path, "%s is an IPv4 network in IPv6 form: write it as IPv4", p)
 	case p != p.Masked():
-		ps.add(at, "%s has bits set behind its length: write %s", p, p.Masked())
+		ps.add(path, "%s has bits set behind its length: write %s", p, p.Masked())
 	default:
 		return true
 	}
@@ -118,7 +115,7 @@ func (ps *problems) prefix(at path, p netip.Prefix) bool {
 func (ps *problems) podCIDRs(d Document) {
 	seen := map[netip.Prefix]int{}
 	for i, p := range d.PodCIDRs {
-		at := at("pod_cidrs").item(i)
+		at := fmt.Sprintf("pod_cidrs[%d]", i)
 		if !ps.prefix(at, p) {
 			continue
 		}
@@ -132,25 +129,24 @@ func (ps *problems) podCIDRs(d Document) {
 }
 
 func (ps *problems) peers(d Document) {
-	n := len(d.Peers)
-	names, ids, addresses := make(map[string]int, n), make(map[string]int, n), make(map[netip.Addr]int, n)
+	names, ids, addresses := map[string]int{}, map[string]int{}, map[netip.Addr]int{}
 	for i, p := range d.Peers {
-		at := at("peers").item(i)
+		at := fmt.Sprintf("peers[%d]", i)
 		ps.node(at, p)
 		switch {
 		case p.Name != "" && strings.EqualFold(p.Name, d.Node.Name):
-			ps.add(at.in("name"), "%q is this node itself", short(p.Name))
+			ps.add(at+".name", "%q is this node itself", p.Name)
 		case p.Name != "":
-			once(ps, names, strings.ToLower(p.Name), i, at.in("name"), "peers[%d]")
+			ps.once(names, strings.ToLower(p.Name), i, at+".name", "peers[%d]")
 		}
 		switch {
 		case p.ID != "" && p.ID == d.Node.ID:
-			ps.add(at.in("id"), "%q is this node itself", short(p.ID))
+			ps.add(at+".id", "%q is this node itself", p.ID)
 		case p.ID != "":
-			once(ps, ids, p.ID, i, at.in("id"), "peers[%d]")
+			ps.once(ids, p.ID, i, at+".id", "peers[%d]")
 		}
 		for j, a := range p.Addresses {
-			at := at.in("addresses").item(j)
+			at := fmt.Sprintf("%s.addresses[%d]", at, j)
 			switch {
 			case !a.IsValid():
 			case slices.Contains(d.Node.Addresses, a):
@@ -163,20 +159,20 @@ func (ps *problems) peers(d Document) {
 }
 
 func (ps *problems) routing(r Routing) {
-	ps.oneOf(at("routing").in("mode"), r.Mode, ModeMark, ModeRules)
+	ps.oneOf("routing.mode", r.Mode, ModeMark, ModeRules)
 	if n := bits.OnesCount32(uint32(r.Mark)); n != 1 {
-		ps.add(at("routing").in("mark"), "%s has %d bits set: want exactly one, as in %q", r.Mark, n, DefaultMark)
+		ps.add("routing.mark", "%s has %d bits set: want exactly one, as in %q", r.Mark, n, DefaultMark)
 	} else if owner := markOwner(r.Mark); owner != "" {
-		ps.add(at("routing").in("mark"), "%s is used by %s: choose another bit, such as %q", r.Mark, owner, DefaultMark)
+		ps.add("routing.mark", "%s is used by %s: choose another bit, such as %q", r.Mark, owner, DefaultMark)
 	}
 	if n, ok := r.Priority.Fixed(); ok && (n < 0 || n > maxPriority) {
-		ps.add(at("routing").in("priority"), "%d is out of range: want \"auto\" or a number from 0 to %d", n, maxPriority)
+		ps.add("routing.priority", "%d is out of range: want \"auto\" or a number from 0 to %d", n, maxPriority)
 	}
 	switch {
 	case r.Table < 1 || int64(r.Table) > math.MaxUint32:
-		ps.add(at("routing").in("table"), "%d is out of range: want a number from 1 to %d", r.Table, uint32(math.MaxUint32))
+		ps.add("routing.table", "%d is out of range: want a number from 1 to %d", r.Table, uint32(math.MaxUint32))
 	case r.Table >= 253 && r.Table <= 255:
-		ps.add(at("routing").in("table"), "%d is one of the kernel's own tables: want the one that tailscaled fills, %d", r.Table, DefaultTable)
+		ps.add("routing.table", "%d is one of the kernel's own tables: want the one that tailscaled fills, %d", r.Table, DefaultTable)
 	}
 }
 
@@ -202,18 +198,20 @@ func markOwner(m Mark) string {
 	return ""
 }
 
-func (ps *problems) oneOf(at path, got string, want ...string) {
-	if slices.Contains(want, got) {
-		return
+func (ps *problems) oneOf(path, got string, want ...string) {
+	if !slices.Contains(want, got) {
+		ps.add(path, "%q is not known: want one of %q", got, want)
 	}
-	last := len(want) - 1
-	ps.add(at, "%q is not known: want \"%s\" or %q", short(got), strings.Join(want[:last], `", "`), want[last])
+}
+
+func (ps *problems) once(seen map[string]int, key string, i int, path, first string) {
+	once(ps, seen, key, i, path, first)
 }
 
 // once notes that key, of element i, belongs to an earlier element already.
-func once[K comparable](ps *problems, seen map[K]int, key K, i int, at path, first string) {
+func once[K comparable](ps *problems, seen map[K]int, key K, i int, path, first string) {
 	if j, ok := seen[key]; ok {
-		ps.add(at, "%s is in %s already", short(fmt.Sprint(key)), fmt.Sprintf(first, j))
+		ps.add(path, "%v is in %s already", key, fmt.Sprintf(first, j))
 		return
 	}
 	seen[key] = i

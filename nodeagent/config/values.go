@@ -15,7 +15,7 @@ type Mark uint32
 func ParseMark(s string) (Mark, error) {
 	n, err := strconv.ParseUint(s, 0, 32)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a mark: want a number of 32 bits such as %q", short(s), DefaultMark)
+		return 0, fmt.Errorf("%q is not a mark: want a number of 32 bits such as %q", s, DefaultMark)
 	}
 	return Mark(n), nil
 }
@@ -55,7 +55,7 @@ func ParsePriority(s string) (Priority, error) {
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
 	if err != nil {
-		return Priority{}, fmt.Errorf("%q is not a priority: want \"auto\" or a number from 0 to %d", short(s), maxPriority)
+		return Priority{}, fmt.Errorf("%q is not a priority: want \"auto\" or a number from 0 to %d", s, maxPriority)
 	}
 	return PriorityOf(int(n)), nil
 }

@@ -60,8 +60,8 @@ func TestOneClearMessage(t *testing.T) {
 			[]string{"plan"},
 			2,
 			"tailmesh-agent: FILE: 2 problems\n" +
-				"  line 3, column 3: colour: unknown key; known here: discover, firewall, local_cidrs, mesh, node, overlay, peers, pod_cidrs, routing, version\n" +
-				"  line 3, column 37: routing.table: 0 is out of range: want a number from 1 to 4294967295\n",
+				"  colour: unknown key; known here: discover, firewall, local_cidrs, mesh, node, overlay, peers, pod_cidrs, routing, version\n" +
+				"  routing.table: 0 is out of range: want a number from 1 to 4294967295\n",
 		},
 		{
 			"another backend", kernel.NewFake(), strings.Replace(nodeDocument, `"mesh"`, `"firewall": {"backend": "iptables"}, "mesh"`, 1),
