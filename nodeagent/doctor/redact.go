@@ -15,7 +15,8 @@ import (
 // Redactor takes from texts what tells whose node it is: names and IDs of the mesh, its nodes and the tailnet, and
 // addresses of every kind. Each is replaced by the same word or address wherever it stands, so that what belongs together
 // still does: addresses by those that are set aside for benchmarks and documents (RFC 2544, RFC 3849), networks with
-// their length. What everybody has, such as the range of all tailnets, stays.
+// their length. What everybody has, such as the range of all tailnets, stays; so do names that neither the document nor
+// tailscaled tells, as in comments of firewall rules.
 type Redactor struct {
 	names     *regexp.Regexp // nil: no name is known
 	wordOf    map[string]string
@@ -108,12 +109,12 @@ func isWord(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80
 }
 
-// addressLike matches what may be a hardware address, or an address or network of either family. Whether it is one is then
-// looked at.
+// addressLike matches what may be a hardware address, or an address or network of either family, the last one with an
+// address of IPv4 at its end too. Whether it is one is then looked at.
 func addressLike() *regexp.Regexp {
-	return regexp.MustCompile(`\b([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}\b` +
-		`|\b\d{1,3}(\.\d{1,3}){3}(/\d+)?\b` +
-		`|(\b[0-9A-Fa-f]{1,4}:|::)[0-9A-Fa-f:]*:?[0-9A-Fa-f]*(/\d+)?`)
+	return regexp.MustCompile(`(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}` +
+		`|(?:[0-9A-Fa-f]{0,4}:){2,7}(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f]{0,4})(?:/\d+)?` +
+		`|\d{1,3}(?:\.\d{1,3}){3}(?:/\d+)?`)
 }
 
 func (r *Redactor) address(text string) string {
@@ -122,14 +123,19 @@ func (r *Redactor) address(text string) string {
 		trimmed, rest = text[:len(text)-1], ":"
 	}
 	if mac, err := net.ParseMAC(trimmed); err == nil && len(mac) == 6 {
-		if r.macs[trimmed] == "" {
-			r.macs[trimmed] = fmt.Sprintf("02:00:00:00:%02x:%02x", (len(r.macs)+1)>>8&255, (len(r.macs)+1)&255)
+		one := mac.String()
+		if r.macs[one] == "" {
+			r.macs[one] = fmt.Sprintf("02:00:00:00:%02x:%02x", (len(r.macs)+1)>>8&255, (len(r.macs)+1)&255)
 		}
-		return r.macs[trimmed] + rest
+		return r.macs[one] + rest
 	}
 	plain, length, isNet := strings.Cut(trimmed, "/")
 	a, err := netip.ParseAddr(plain)
 	if err != nil {
+		// What stands behind a colon may be one, as in "8080:10.1.2.3".
+		if i := strings.LastIndexByte(text, ':'); i >= 0 && strings.Contains(text[i:], ".") {
+			return text[:i+1] + r.address(text[i+1:])
+		}
 		return text
 	}
 	if isNet {

@@ -30,8 +30,8 @@ func (c *command) doctor() *cobra.Command {
 			"--probe also sends a few echo requests to each peer, as a pod would: from a temporary namespace at the pods'\n" +
 			"bridge, which is gone afterwards. A ping from the host proves nothing for them: it is not forwarded.\n\n" +
 			"--report also writes an HTML page with all of it and what was gathered, for a ticket or a colleague; a FILE that\n" +
-			"ends in .txt gets the text alone. --redact replaces names and addresses in what is printed and written, each by the\n" +
-			"same one everywhere.\n\n" +
+			"ends in .txt gets the text alone. --redact replaces addresses, and the names that the document and tailscaled tell,\n" +
+			"each by the same one everywhere; other words, such as comments of firewall rules, stay: read it before you hand it on.\n\n" +
 			"Exit codes: 0 nothing found (warnings do not count); 1 a cause was found; 2 it could not be told.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -74,7 +74,7 @@ func (c *command) doctor() *cobra.Command {
 	cmd.Flags().DurationVar(&options.Watch, "watch", 0, "how long to watch for policy rules that come and go, as in 10s")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "show what was found right, too")
 	cmd.Flags().StringVar(&report.file, "report", "", "write a page, or with a name that ends in .txt the text, to this file")
-	cmd.Flags().BoolVar(&report.redact, "redact", false, "replace names and addresses in what is printed and written")
+	cmd.Flags().BoolVar(&report.redact, "redact", false, "replace addresses and known names in what is printed and written")
 	cmd.AddCommand(c.merge())
 	return cmd
 }
