@@ -2,7 +2,9 @@ package config
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -421,6 +423,7 @@ func TestMarshalRoundTrip(t *testing.T) {
 			if diff := cmp.Diff(doc, again, compareAll()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
+			readAlike(t, text)
 			second, err := again.Marshal()
 			if err != nil {
 				t.Fatal(err)
@@ -430,6 +433,39 @@ func TestMarshalRoundTrip(t *testing.T) {
 			}
 		})
 	}
+}
+
+// readAlike checks that a document says the same in another layout, which is read in another way.
+func readAlike(t *testing.T, text []byte) {
+	t.Helper()
+	if !json.Valid(text) {
+		return // and the end may be where that shows
+	}
+	one, err := Parse(text)
+	other, otherErr := Parse(append(bytes.Clone(text), '\n'))
+	if diff := cmp.Diff(fmt.Sprint(err), fmt.Sprint(otherErr)); diff != "" {
+		t.Errorf("errors with another end (-one +other):\n%s\nof %q", diff, text)
+	}
+	if diff := cmp.Diff(one, other, compareAll()); diff != "" {
+		t.Errorf("with another end (-one +other):\n%s\nof %q", diff, text)
+	}
+}
+
+func TestInvalidAsMarshalled(t *testing.T) {
+	doc := New()
+	doc.Mesh, doc.Node = "m", Node{Name: "a", Addresses: addrs("100.64.0.1")}
+	doc.Peers = []Node{{Name: "b", Addresses: addrs("100.64.0.2")}, {Name: "B", Addresses: addrs("100.64.0.2", "192.0.2.1")}}
+	text, err := doc.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := marshalled(text); !ok {
+		t.Error("is not read as it was marshalled")
+	}
+	if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), "3 problems") {
+		t.Errorf("want three problems, got %v", err)
+	}
+	readAlike(t, text)
 }
 
 // The provider and the agent share this package, so it must not bring either's libraries to the other.
@@ -450,6 +486,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(with(`"routing":{"priority":7}`)))
 	f.Add([]byte(`{"peers":[{"addresses":["100.64.0.1/32"]},[{}]]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		readAlike(t, data)
 		doc, err := Parse(data)
 		if err != nil {
 			if parsed, ok := errors.AsType[*Error](err); !ok || len(parsed.Problems) == 0 {

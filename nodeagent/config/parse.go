@@ -18,6 +18,12 @@ import (
 // another type and anything behind the document are errors, as is whatever [Document.Validate] refuses. Keys that are
 // left out have the values of [New]. An error is an [*Error] that holds every problem with its path.
 func Parse(data []byte) (Document, error) {
+	if doc, ok := marshalled(data); ok {
+		if err := doc.Validate(); err != nil {
+			return Document{}, err
+		}
+		return doc, nil
+	}
 	tree, err := parseTree(data)
 	if err != nil {
 		return Document{}, &Error{Problems: []Problem{{Message: err.Error()}}}
@@ -34,6 +40,17 @@ func Parse(data []byte) (Document, error) {
 		return Document{}, err
 	}
 	return doc, nil
+}
+
+// marshalled reads a document that [Document.Marshal] wrote, as those of nodes are. A text that is another when it is
+// written again has something that only the long look tells: a key left out, unknown, or there twice.
+func marshalled(data []byte) (Document, bool) {
+	doc := New()
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return Document{}, false
+	}
+	again, err := doc.Marshal()
+	return doc, err == nil && bytes.Equal(again, data)
 }
 
 // object is a JSON object whose keys keep their order and may repeat. The other kinds of value are represented as by

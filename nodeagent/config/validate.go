@@ -21,23 +21,23 @@ func (d Document) validate() problems {
 	if d.Version != Version {
 		ps.add("version", "version %d is not known: this program reads version %d", d.Version, Version)
 	}
-	ps.name("mesh", d.Mesh)
-	ps.node("node", d.Node)
+	ps.name(at("mesh"), d.Mesh)
+	ps.node(at("node"), d.Node)
 	ps.podCIDRs(d)
 	ps.peers(d)
-	seen := map[string]int{}
+	seen := map[string]place{}
 	for i, tag := range d.Discover.Tags {
-		at := fmt.Sprintf("discover.tags[%d]", i)
+		where := at("discover.tags").index(i)
 		if name, ok := strings.CutPrefix(tag, "tag:"); !ok || name == "" {
-			ps.add(at, "%q is not a tag: want the form %q", tag, "tag:node")
+			ps.add(where(), "%q is not a tag: want the form %q", tag, "tag:node")
 		}
-		ps.once(seen, tag, i, at, "discover.tags[%d]")
+		once(&ps, seen, tag, where, where)
 	}
-	seenPrefix := map[netip.Prefix]int{}
+	seenPrefix := map[netip.Prefix]place{}
 	for i, p := range d.LocalCIDRs {
-		at := fmt.Sprintf("local_cidrs[%d]", i)
-		if ps.prefix(at, p) {
-			once(&ps, seenPrefix, p, i, at, "local_cidrs[%d]")
+		where := at("local_cidrs").index(i)
+		if ps.prefix(where, p) {
+			once(&ps, seenPrefix, p, where, where)
 		}
 	}
 	ps.routing(d.Routing)
@@ -46,40 +46,46 @@ func (d Document) validate() problems {
 	return ps
 }
 
+// place says where in the document something is. It is asked only where something is wrong.
+type place func() string
+
+func at(path string) place { return func() string { return path } }
+
+func (p place) key(name string) place { return func() string { return p() + "." + name } }
+
+func (p place) index(i int) place { return func() string { return fmt.Sprintf("%s[%d]", p(), i) } }
+
 // name checks a name that is printed in terminals, logs and comments.
-func (ps *problems) name(path, name string) {
+func (ps *problems) name(where place, name string) {
 	switch {
 	case name == "":
-		ps.add(path, "empty: want a name")
+		ps.add(where(), "empty: want a name")
 	case len(name) > 253 || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) }):
-		ps.add(path, "%q is not a name: want at most 253 printable characters without spaces", name)
+		ps.add(where(), "%q is not a name: want at most 253 printable characters without spaces", name)
 	}
 }
 
 // node checks what must hold for any machine of the mesh.
-func (ps *problems) node(path string, n Node) {
-	ps.name(path+".name", n.Name)
+func (ps *problems) node(where place, n Node) {
+	ps.name(where.key("name"), n.Name)
 	if n.ID != "" {
-		ps.name(path+".id", n.ID)
+		ps.name(where.key("id"), n.ID)
 	}
 	if n.Location != "" && strings.ContainsFunc(n.Location, unicode.IsControl) {
-		ps.add(path+".location", "%q has a control character", n.Location)
+		ps.add(where.key("location")(), "%q has a control character", n.Location)
 	}
 	if len(n.Addresses) == 0 {
-		ps.add(path+".addresses", "empty: want at least one mesh address")
+		ps.add(where.key("addresses")(), "empty: want at least one mesh address")
 	}
-	first := map[bool]int{}
 	for i, a := range n.Addresses {
-		at := fmt.Sprintf("%s.addresses[%d]", path, i)
 		if reason := notMesh(a); reason != "" {
-			ps.add(at, "%s %s", a, reason)
+			ps.add(where.key("addresses").index(i)(), "%s %s", a, reason)
 			continue
 		}
-		if j, ok := first[a.Is4()]; ok {
-			ps.add(at, "%s: the node has %s in this family already, and a mesh address is one per family", a, n.Addresses[j])
-			continue
+		same := func(b netip.Addr) bool { return a.Is4() == b.Is4() && notMesh(b) == "" }
+		if j := slices.IndexFunc(n.Addresses[:i], same); j >= 0 {
+			ps.add(where.key("addresses").index(i)(), "%s: the node has %s in this family already, and a mesh address is one per family", a, n.Addresses[j])
 		}
-		first[a.Is4()] = i
 	}
 }
 
@@ -98,14 +104,14 @@ func notMesh(a netip.Addr) string {
 }
 
 // prefix checks that p is a network, written as one.
-func (ps *problems) prefix(path string, p netip.Prefix) bool {
+func (ps *problems) prefix(where place, p netip.Prefix) bool {
 	switch {
 	case !p.IsValid():
-		ps.add(path, "not a network")
+		ps.add(where(), "not a network")
 	case p.Addr().Is4In6():
-		ps.add(path, "%s is an IPv4 network in IPv6 form: write it as IPv4", p)
+		ps.add(where(), "%s is an IPv4 network in IPv6 form: write it as IPv4", p)
 	case p != p.Masked():
-		ps.add(path, "%s has bits set behind its length: write %s", p, p.Masked())
+		ps.add(where(), "%s has bits set behind its length: write %s", p, p.Masked())
 	default:
 		return true
 	}
@@ -113,46 +119,47 @@ func (ps *problems) prefix(path string, p netip.Prefix) bool {
 }
 
 func (ps *problems) podCIDRs(d Document) {
-	seen := map[netip.Prefix]int{}
+	seen := map[netip.Prefix]place{}
 	for i, p := range d.PodCIDRs {
-		at := fmt.Sprintf("pod_cidrs[%d]", i)
-		if !ps.prefix(at, p) {
+		where := at("pod_cidrs").index(i)
+		if !ps.prefix(where, p) {
 			continue
 		}
-		once(ps, seen, p, i, at, "pod_cidrs[%d]")
+		once(ps, seen, p, where, where)
 		for _, mesh := range meshRanges() {
 			if p.Overlaps(mesh) {
-				ps.add(at, "%s contains mesh addresses (of %s): pods and nodes could not be told apart", p, mesh)
+				ps.add(where(), "%s contains mesh addresses (of %s): pods and nodes could not be told apart", p, mesh)
 			}
 		}
 	}
 }
 
 func (ps *problems) peers(d Document) {
-	names, ids, addresses := map[string]int{}, map[string]int{}, map[netip.Addr]int{}
+	n := len(d.Peers)
+	names, ids, addresses := make(map[string]place, n), make(map[string]place, n), make(map[netip.Addr]place, 2*n)
 	for i, p := range d.Peers {
-		at := fmt.Sprintf("peers[%d]", i)
-		ps.node(at, p)
+		peer := at("peers").index(i)
+		ps.node(peer, p)
 		switch {
 		case p.Name != "" && strings.EqualFold(p.Name, d.Node.Name):
-			ps.add(at+".name", "%q is this node itself", p.Name)
+			ps.add(peer.key("name")(), "%q is this node itself", p.Name)
 		case p.Name != "":
-			ps.once(names, strings.ToLower(p.Name), i, at+".name", "peers[%d]")
+			once(ps, names, strings.ToLower(p.Name), peer.key("name"), peer)
 		}
 		switch {
 		case p.ID != "" && p.ID == d.Node.ID:
-			ps.add(at+".id", "%q is this node itself", p.ID)
+			ps.add(peer.key("id")(), "%q is this node itself", p.ID)
 		case p.ID != "":
-			ps.once(ids, p.ID, i, at+".id", "peers[%d]")
+			once(ps, ids, p.ID, peer.key("id"), peer)
 		}
 		for j, a := range p.Addresses {
-			at := fmt.Sprintf("%s.addresses[%d]", at, j)
+			where := peer.key("addresses").index(j)
 			switch {
 			case !a.IsValid():
 			case slices.Contains(d.Node.Addresses, a):
-				ps.add(at, "%s is an address of this node itself", a)
+				ps.add(where(), "%s is an address of this node itself", a)
 			case !slices.Contains(p.Addresses[:j], a):
-				once(ps, addresses, a, i, at, "peers[%d]")
+				once(ps, addresses, a, where, peer)
 			}
 		}
 	}
@@ -204,15 +211,11 @@ func (ps *problems) oneOf(path, got string, want ...string) {
 	}
 }
 
-func (ps *problems) once(seen map[string]int, key string, i int, path, first string) {
-	once(ps, seen, key, i, path, first)
-}
-
-// once notes that key, of element i, belongs to an earlier element already.
-func once[K comparable](ps *problems, seen map[K]int, key K, i int, path, first string) {
-	if j, ok := seen[key]; ok {
-		ps.add(path, "%v is in %s already", key, fmt.Sprintf(first, j))
+// once notes that key belongs to an owner, or that it belongs to an earlier one already.
+func once[K comparable](ps *problems, owners map[K]place, key K, where, owner place) {
+	if earlier, ok := owners[key]; ok {
+		ps.add(where(), "%v is in %s already", key, earlier())
 		return
 	}
-	seen[key] = i
+	owners[key] = owner
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -43,7 +44,7 @@ type Loop struct {
 	notKept  bool              // the document could not be put away, and that was logged
 	failing  bool              // the last pass failed
 	repairs  []time.Time       // of the last minute
-	kept     string            // the document that was last put away
+	kept     *config.Document  // the document that was last put away
 	reached  *desired.State    // what the last pass brought the node to
 }
 
@@ -140,7 +141,7 @@ func (l *Loop) pass(ctx context.Context, cause string) (p Pass) {
 		return p
 	case err == nil:
 		l.lastBad = ""
-		l.keep(doc)
+		defer l.keep(doc) // the node need not wait for the disk
 	case !refused(err):
 		p.Err = err
 	default:
@@ -193,12 +194,8 @@ func (e *BadDocumentError) Error() string { return e.Err.Error() }
 func (e *BadDocumentError) Unwrap() error { return e.Err }
 
 func (l *Loop) keep(doc config.Document) {
-	text, err := doc.Marshal()
-	if err != nil {
-		return
-	}
 	l.Good = &doc
-	if l.Keep == nil || string(text) == l.kept {
+	if l.Keep == nil || l.kept != nil && reflect.DeepEqual(doc, *l.kept) {
 		return
 	}
 	if err := l.Keep(doc); err != nil {
@@ -209,7 +206,7 @@ func (l *Loop) keep(doc config.Document) {
 		l.notKept = true
 		return
 	}
-	l.kept, l.notKept = string(text), false
+	l.kept, l.notKept = &doc, false
 }
 
 func (l *Loop) logBad(reason string) {
