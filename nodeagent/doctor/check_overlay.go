@@ -35,11 +35,14 @@ func protocolNumber(name string) int {
 	return 0
 }
 
-// gone reports whether the tailnet has no such node: its packet filters then say nothing of it, whatever the policy does.
-func (j *judgement) gone(peer string) bool {
-	return slices.ContainsFunc(j.flows, func(fl *flow) bool {
-		return fl.peer == peer && (fl.blocked == "peers.unknown" || fl.blocked == "peers.replaced")
-	})
+// admissible says whether this node's packet filter has something to say of the overlay from a peer: of one that is not in
+// the tailnet it has not, whatever the policy does.
+func (j *judgement) admissible(p config.Node, from, to netip.Addr) bool {
+	t := j.e.Tailscaled
+	return protocolNumber(j.doc.Overlay.Protocol) != 0 && t.State == "Running" && t.Filters && from.IsValid() && to.IsValid() &&
+		slices.ContainsFunc(t.Peers, func(n TailscaleNode) bool {
+			return p.ID != "" && n.ID == p.ID || p.ID == "" && slices.ContainsFunc(n.Addresses, func(a netip.Addr) bool { return slices.Contains(p.Addresses, a) })
+		})
 }
 
 // checkPolicy asks this node's own packet filter whether it admits the overlay from each peer. The other direction is
@@ -60,7 +63,7 @@ func checkPolicy(j *judgement, r *Result) {
 	admitted := 0
 	for _, p := range j.doc.Peers {
 		from, to := outer(j, p)
-		if !from.IsValid() || !to.IsValid() || j.gone(p.Name) {
+		if !j.admissible(p, from, to) {
 			continue
 		}
 		verdict := admits(j.e.Tailscaled.Filter, number, from, to)
@@ -86,6 +89,13 @@ func checkPolicy(j *judgement, r *Result) {
 			Remote: []Question{{
 				On: p.Name, Command: "tailmesh-agent doctor", Why: "whether it admits the overlay from this node",
 			}},
+		}
+		if before, ok := j.e.Admissions.of(p, j.doc.Overlay.Protocol); ok {
+			f.Code = "policy.edited"
+			f.Summary = fmt.Sprintf("the tailnet policy no longer admits %s (protocol %d) from it to this node", j.doc.Overlay.Protocol, number)
+			f.Evidence = append(f.Evidence, before.seeing())
+			f.Cause = "the tailnet policy was edited since, or one of the two nodes has lost the tag that a rule admits"
+			f.Fix = "`tofu plan` shows what was changed beside the configuration, and `tofu apply` takes it back; where the configuration itself no longer admits it, " + f.Fix
 		}
 		f.Evidence = append(f.Evidence, dropsSeeing(j.e.Tailscaled))
 		j.add(f)

@@ -19,6 +19,7 @@ type Evidence struct {
 	Pods        []pods.Found     // the pods' networks that were found on the node
 
 	Tailscaled Tailscaled
+	Admissions Admissions // what the service has seen of this node's packet filter before; zero: nothing
 
 	Facts   desired.Facts
 	Devices []Device

@@ -32,6 +32,7 @@ type Options struct {
 	Socket      string
 	Document    *config.Document
 	DocumentErr string
+	Admissions  Admissions    // what the service has put away of this node's packet filter, if anything
 	Probe       bool          // send packets from a namespace of their own at the pods' bridge
 	ProbeWait   time.Duration // for how long to wait for answers; 0: as long as a distant peer needs
 	Watch       time.Duration // for how long to watch policy rules
@@ -41,7 +42,7 @@ type Options struct {
 // cannot be read is missing in the evidence, with the reason; an error means that there is nothing to judge by. Nothing is
 // changed but by the probe, which takes away what it adds.
 func Gather(ctx context.Context, o Options) (*Evidence, error) {
-	e := &Evidence{Now: time.Now(), Document: o.Document, DocumentErr: o.DocumentErr}
+	e := &Evidence{Now: time.Now(), Document: o.Document, DocumentErr: o.DocumentErr, Admissions: o.Admissions}
 	e.Tailscaled = readTailscaled(ctx, o.Socket)
 	facts, err := o.Kernel.Facts(ctx)
 	if err != nil && !errors.Is(err, os.ErrPermission) {

@@ -438,6 +438,17 @@ func faults() []fault {
 			n.tailnet.filter = n.tailnet.filter[:1]
 			n.tailnet.drops = 41
 		}, want: []string{"policy.overlay-dropped"}},
+		{name: "20 the policy was edited", do: func(n *ill) {
+			n.tailnet.filter = n.tailnet.filter[:1]
+			n.options.Admissions = doctor.Admissions{Protocol: "ip-in-ip", Peers: map[string]doctor.Admission{"nFra": {Since: time.Now().Add(-time.Hour)}, "nPar": {Since: time.Now().Add(-time.Hour), Until: time.Now()}}}
+		}, want: []string{"policy.edited"}},
+		{name: "20 another overlay's was admitted before", do: func(n *ill) {
+			n.tailnet.filter = n.tailnet.filter[:1]
+			n.options.Admissions = doctor.Admissions{Protocol: "gre", Peers: map[string]doctor.Admission{"nFra": {Since: time.Now()}, "nPar": {Since: time.Now()}}}
+		}, want: []string{"policy.overlay-dropped"}},
+		{name: "20 look-alike: it was dropped once", quiet: true, do: func(n *ill) {
+			n.options.Admissions = doctor.Admissions{Protocol: "ip-in-ip", Peers: map[string]doctor.Admission{"nFra": {Since: time.Now().Add(-time.Hour), Until: time.Now()}}}
+		}},
 		{name: "20 protocol 4 on one port only", do: func(n *ill) { n.tailnet.filter[1] = admission([]int{4}, 22, 22) }, want: []string{"policy.overlay-dropped"}},
 		{name: "20 an empty filter", do: func(n *ill) { n.tailnet.filter = []any{} }, want: []string{"policy.overlay-dropped"}},
 		{name: "20 beyond this node: the peer drops ICMP", quiet: true, do: func(n *ill) {

@@ -22,6 +22,7 @@ func (c *command) doctor() *cobra.Command {
 	var options doctor.Options
 	var report reportFlags
 	var verbose bool
+	var state string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find out why packets between pods and peers do not go as they should",
@@ -45,6 +46,7 @@ func (c *command) doctor() *cobra.Command {
 				options.DocumentErr = err.Error()
 			}
 			options.Kernel, options.Files, options.Socket = c.env.Kernel, c.env.Files, c.socket
+			options.Admissions = readAdmissions(state)
 			evidence, err := doctor.Gather(cmd.Context(), options)
 			if err != nil {
 				return err
@@ -75,6 +77,7 @@ func (c *command) doctor() *cobra.Command {
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "show what was found right, too")
 	cmd.Flags().StringVar(&report.file, "report", "", "write a page, or with a name that ends in .txt the text, to this file")
 	cmd.Flags().BoolVar(&report.redact, "redact", false, "replace addresses and known names in what is printed and written")
+	stateFlag(cmd, &state)
 	cmd.AddCommand(c.merge())
 	return cmd
 }

@@ -10,13 +10,11 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -63,7 +61,7 @@ func (c *command) run() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&r.listen, "listen", "127.0.0.1:9464", `where to serve /metrics, /livez, /readyz and /healthz; "" is nowhere`)
-	cmd.Flags().StringVar(&r.state, "state", "/var/lib/tailmesh", "folder for the last good document")
+	stateFlag(cmd, &r.state)
 	cmd.Flags().StringVar(&r.logFormat, "log-format", "text", "text or json")
 	return cmd
 }
@@ -141,7 +139,7 @@ func (r *runner) loop(ctx context.Context, from source.Source) *reconcile.Loop {
 		Log:        r.log,
 		Keep:       r.keep,
 	}
-	if text, err := os.ReadFile(r.goodPath()); err == nil {
+	if text, err := os.ReadFile(goodPath(r.state)); err == nil {
 		if doc, err := config.Parse(text); err == nil {
 			l.Good, r.doc = &doc, &doc
 		}
@@ -171,19 +169,6 @@ func (r *runner) load(ctx context.Context, from source.Source) func() (config.Do
 	}
 }
 
-func (r *runner) goodPath() string { return filepath.Join(r.state, "good.json") }
-
-func (r *runner) keep(doc config.Document) error {
-	text, err := doc.Marshal()
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(r.state, 0o755); err != nil {
-		return err
-	}
-	return renameio.WriteFile(r.goodPath(), text, 0o644)
-}
-
 // observe tells systemd, Prometheus and health checks. A zero pass only says that the loop is alive.
 func (r *runner) observe(p reconcile.Pass) {
 	if p.Begin.IsZero() {
@@ -203,11 +188,15 @@ func (r *runner) check(ctx context.Context, p reconcile.Pass) {
 		return
 	}
 	r.nextChecks = now.Add(checkEvery)
-	evidence, err := doctor.Gather(ctx, doctor.Options{Kernel: r.env.Kernel, Files: r.env.Files, Socket: r.socket, Document: r.doc})
+	admissions := readAdmissions(r.state)
+	evidence, err := doctor.Gather(ctx, doctor.Options{
+		Kernel: r.env.Kernel, Files: r.env.Files, Socket: r.socket, Document: r.doc, Admissions: admissions,
+	})
 	if err != nil {
 		r.log.Warn("the doctor's checks could not be run", "error", err)
 		return
 	}
+	r.note(admissions, evidence)
 	failed := map[string]bool{}
 	for _, c := range doctor.Judge(evidence).Results {
 		switch c.Status {
