@@ -39,7 +39,10 @@ func checkFirewall(j *judgement, r *Result) {
 	j.untested(blocked)
 	if r.Status == StatusOK && r.Detail == "" && len(r.Findings) == 0 && j.e.Probe == nil {
 		r.Detail = "no rule of nftables drops a packet of an address that no pod has yet, followed on paper; NetworkPolicies of single pods are " +
-			"not on its way; --probe sends one"
+			"not on its way: --pod; --probe sends one"
+		if j.e.Pod.IsValid() {
+			r.Detail = fmt.Sprintf("no rule of nftables drops a TCP connection of %s, followed on paper", j.e.Pod)
+		}
 	}
 }
 
@@ -148,6 +151,12 @@ func explainDrop(j *judgement, fl *flow, o Outcome, p desired.Packet, direction 
 	case o.By != nil && chain.Name == "ts-forward" && desired.IPv4.MeshRange().Contains(p.Src):
 		f.Code = "firewall.pods-in-mesh-range"
 		f.Summary = "the pods' network lies in the range of mesh addresses, and Tailscale drops such sources"
+	case networkPolicy(chain.Name) != "":
+		f.Code = "firewall.network-policy"
+		f.Summary = "a NetworkPolicy keeps pods from it: policy, not network"
+		f.Evidence = append(f.Evidence, Seeing{What: "the chain is " + networkPolicy(chain.Name) + "'s", How: "its name"})
+		f.Blind = "other ports and protocols may be admitted: a new TCP connection to no port in particular was followed"
+		f.Fix = "kubectl get networkpolicy -A; if it is not meant, admit egress to " + netip.PrefixFrom(p.Dst, p.Dst.BitLen()).String()
 	case o.By == nil && chainsLost(j):
 		f.Code = "firewall.chains-lost"
 		f.Summary = "Tailscale's chains are gone, and nothing else accepts packets of pods to " + desired.Interface
@@ -156,6 +165,25 @@ func explainDrop(j *judgement, fl *flow, o Outcome, p desired.Packet, direction 
 		f.Fix = "systemctl restart tailscaled"
 	}
 	return f
+}
+
+// networkPolicy names the program that carries out NetworkPolicies in such a chain, or "".
+func networkPolicy(chain string) string {
+	for _, of := range []struct{ prefix, program string }{
+		{"KUBE-POD-FW-", "kube-router"},
+		{"KUBE-NWPLCY-", "kube-router"},
+		{"cali-fw-", "Calico"},
+		{"cali-tw-", "Calico"},
+		{"cali-po-", "Calico"},
+		{"cali-pi-", "Calico"},
+		{"WEAVE-NPC", "Weave Net"},
+		{"ANTREA-POL-", "Antrea"},
+	} {
+		if strings.HasPrefix(chain, of.prefix) {
+			return of.program
+		}
+	}
+	return ""
 }
 
 // counted says what a rule has counted, and what of it while the probe's packets were sent.
@@ -195,15 +223,8 @@ func legacy(j *judgement, table string) {
 	if j.allAnswered() {
 		return
 	}
-	if j.e.LegacyErr != "" {
-		j.unknown("whether legacy iptables is in use is not known: %s", j.e.LegacyErr)
-		return
-	}
-	for _, t := range j.e.Legacy {
-		if strings.TrimPrefix(t, "ip6 ") == table {
-			j.unknown("legacy iptables has a table %s, too, which cannot be read here: iptables-legacy-save -t %s; --probe sends a packet through it", table, table)
-			return
-		}
+	if words := j.legacyOf(table); words != "" {
+		j.unknown("legacy iptables has %s, which is not followed; --probe sends a packet through it", words)
 	}
 }
 

@@ -80,6 +80,9 @@ func checkProbe(j *judgement, r *Result) {
 	}
 	if answered > 0 {
 		r.Detail = fmt.Sprintf("%d of %d addresses answered packets forwarded from %s", answered, len(j.flows), j.e.Probe.Device)
+		if answered == len(j.flows) {
+			r.Detail += "; where a name or a service's address fails nevertheless, it is not this layer: DNS, kube-proxy, endpoints"
+		}
 	}
 	j.untested(blocked)
 }
@@ -100,8 +103,8 @@ func (j *judgement) echoDropped(fl *flow) Outcome {
 }
 
 func legacyBlind(j *judgement) string {
-	if len(j.e.Legacy) > 0 {
-		return fmt.Sprintf("legacy iptables has tables (%s), which cannot be read here: iptables-legacy-save; ", strings.Join(j.e.Legacy, ", "))
+	if words := j.legacyOf(""); words != "" {
+		return fmt.Sprintf("legacy iptables has %s, which is not followed; ", words)
 	}
 	return ""
 }

@@ -52,7 +52,7 @@ func checkSource(j *judgement, r *Result) {
 				Summary: "sources are translated rightly, but not by a rule of nftables",
 				Evidence: []Seeing{
 					{What: fmt.Sprintf("packets left with the source %s", seen), How: howProbe},
-					{What: "no rule of nftables translates it; legacy iptables has tables: " + fmt.Sprint(j.e.Legacy), How: howNFT + "; " + howLegacy},
+					{What: "no rule of nftables translates it; legacy iptables has " + j.legacyOf("nat"), How: howNFT + "; " + howLegacy},
 				},
 				Cause: "rules in legacy iptables, which nobody keeps in order with the others",
 				Fix:   "iptables-legacy-save -t nat shows them; tailmesh-agent apply puts the agent's own in front",
@@ -64,8 +64,8 @@ func checkSource(j *judgement, r *Result) {
 			j.unknown("which source a peer sees depends on a rule that cannot be followed: `%s`; --probe sends a packet", t.Maybe[0])
 		case t.By != nil && t.Unread:
 			j.unknown("to what `%s` translates cannot be read; --probe sends a packet", t.By)
-		case t.By == nil && !hasSeen && legacyNAT(j):
-			j.unknown("no rule of nftables translates sources, but legacy iptables has a table nat, which cannot be read here: iptables-legacy-save -t nat; --probe sends a packet")
+		case t.By == nil && !hasSeen && j.legacyOf("nat") != "":
+			j.unknown("no rule of nftables translates sources, and legacy iptables has %s, which is not followed; --probe sends a packet", j.legacyOf("nat"))
 		case t.By != nil && to == own:
 		default:
 			explainSource(j, fl, t, to, own, seen, hasSeen)
@@ -94,8 +94,6 @@ func seenSource(j *judgement, fl *flow) (netip.Addr, bool) {
 	}
 	return netip.Addr{}, false
 }
-
-func legacyNAT(j *judgement) bool { return slices.Contains(j.e.Legacy, "nat") || j.e.LegacyErr != "" }
 
 // ownTranslates says whether the agent's table has a rule that would translate the flow's source.
 func ownTranslates(j *judgement, fl *flow) bool { return ownTarget(j, fl).IsValid() }

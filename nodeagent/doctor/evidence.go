@@ -14,6 +14,9 @@ import (
 type Evidence struct {
 	Now time.Time
 
+	// Pod is the address of the pod whose packets are judged; zero: one that no pod has.
+	Pod netip.Addr
+
 	Document    *config.Document // as it was written; nil: there is none that can be used
 	DocumentErr string           // why
 	Pods        []pods.Found     // the pods' networks that were found on the node
@@ -29,8 +32,8 @@ type Evidence struct {
 	RulesErr string
 	// CountersAfter are those of the rules by what [Rule.String] says, after the probe.
 	CountersAfter map[string]uint64
-	// Legacy names the tables of legacy iptables that the kernel has. LegacyErr says why it is not known which.
-	Legacy    []string
+	// Legacy are the tables of legacy iptables that may decide. LegacyErr says why it is not known which there are.
+	Legacy    []LegacyTable
 	LegacyErr string
 	Sysctls   map[string]string // by name, without net. in front: "ipv4.ip_forward"
 	Flows     []Flow            // connections of pods that are tracked

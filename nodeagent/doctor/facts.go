@@ -150,8 +150,9 @@ func firewallLines(e *Evidence) []string {
 		}
 		out = append(out, texts(c.Rules)...)
 	}
-	if len(e.Legacy) > 0 {
-		out = append(out, fmt.Sprintf("legacy iptables has tables that are not shown here: %v", e.Legacy))
+	for _, t := range e.Legacy {
+		out = append(out, fmt.Sprintf("legacy iptables, not followed: %s", t))
+		out = append(out, t.Rules...)
 	}
 	return out
 }

@@ -33,6 +33,8 @@ type Options struct {
 	Document    *config.Document
 	DocumentErr string
 	Admissions  Admissions    // what the service has put away of this node's packet filter, if anything
+	Pod         netip.Addr    // whose packets to judge; zero: an address that no pod has
+	Legacy      bool          // read the tables of legacy iptables that are there, which starts a process for each
 	Probe       bool          // send packets from a namespace of their own at the pods' bridge
 	ProbeWait   time.Duration // for how long to wait for answers; 0: as long as a distant peer needs
 	Watch       time.Duration // for how long to watch policy rules
@@ -42,7 +44,7 @@ type Options struct {
 // cannot be read is missing in the evidence, with the reason; an error means that there is nothing to judge by. Nothing is
 // changed but by the probe, which takes away what it adds.
 func Gather(ctx context.Context, o Options) (*Evidence, error) {
-	e := &Evidence{Now: time.Now(), Document: o.Document, DocumentErr: o.DocumentErr, Admissions: o.Admissions}
+	e := &Evidence{Now: time.Now(), Document: o.Document, DocumentErr: o.DocumentErr, Admissions: o.Admissions, Pod: o.Pod}
 	e.Tailscaled = readTailscaled(ctx, o.Socket)
 	facts, err := o.Kernel.Facts(ctx)
 	if err != nil && !errors.Is(err, os.ErrPermission) {
@@ -61,12 +63,15 @@ func Gather(ctx context.Context, o Options) (*Evidence, error) {
 	if e.Rules, err = readRuleset(); err != nil {
 		e.Rules, e.RulesErr = nil, reason(err)
 	}
-	e.Legacy, err = legacyTables()
+	e.Legacy, err = legacyTables(ctx, o.Legacy)
 	if err != nil {
 		e.LegacyErr = reason(err)
 	}
 	e.Sysctls = sysctls(e.Devices)
 	e.Pods = pods.Find(o.Files, e.Facts)
+	if err := e.checkPod(); err != nil {
+		return nil, err
+	}
 	e.Agents, err = agents()
 	if err != nil {
 		e.AgentsErr = reason(err)
@@ -234,29 +239,6 @@ func routeType(n int) string {
 		return "prohibit"
 	}
 	return fmt.Sprint(n)
-}
-
-// legacyTables reads which tables legacy iptables has. Reading the names loads no module.
-func legacyTables() ([]string, error) {
-	var out []string
-	for _, name := range []string{"ip_tables_names", "ip6_tables_names"} {
-		text, err := os.ReadFile(filepath.Join("/proc/thread-self/net", name))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		family := ""
-		if name == "ip6_tables_names" {
-			family = "ip6 "
-		}
-		for line := range strings.FieldsSeq(string(text)) {
-			out = append(out, family+line)
-		}
-	}
-	slices.Sort(out)
-	return out, nil
 }
 
 // sysctls reads the settings that the way of a packet depends on.

@@ -27,7 +27,7 @@ const (
 	howLinks   = "the interfaces, by netlink"
 	howFlows   = "tracked connections, by netlink"
 	howProbe   = "packets sent from a namespace at the pods' bridge and watched at every interface"
-	howLegacy  = "/proc/net/ip_tables_names"
+	howLegacy  = "iptables-legacy-save, of the tables in /proc/net/ip_tables_names"
 	howMetrics = "LocalAPI usermetrics"
 )
 
@@ -91,6 +91,9 @@ func newJudgement(e *Evidence) *judgement {
 	}
 	j.notes = append(j.notes, j.state.Notes...)
 	for _, p := range j.state.Probes {
+		if e.Pod.IsValid() && desired.FamilyOf(e.Pod) == desired.FamilyOf(p.Packet.Dst) {
+			p.Packet.Src = e.Pod
+		}
 		j.flows = append(j.flows, j.flow(p))
 	}
 	return j
@@ -312,6 +315,15 @@ func (j *judgement) device(name string) (Device, bool) {
 		return Device{}, false
 	}
 	return j.e.Devices[i], true
+}
+
+// checkPod returns an error where the pod that is to be judged is not one of this node's.
+func (e *Evidence) checkPod() error {
+	j := newJudgement(e)
+	if !e.Pod.IsValid() || j.err != nil || j.isPod(e.Pod) && !j.local(e.Pod) {
+		return nil
+	}
+	return fmt.Errorf("%s is not the address of a pod of this node: its pods' networks are %s", e.Pod, j.doc.PodCIDRs)
 }
 
 func (j *judgement) isPod(a netip.Addr) bool {

@@ -146,7 +146,7 @@ func TestJudge(t *testing.T) {
 		}, nil, VerdictUnknown},
 		{"no answer of the kernel is no answer", func(e *Evidence) { e.Answers = nil }, nil, VerdictUnknown},
 		{"tailscaled is silent though its interface is there", func(e *Evidence) { e.Tailscaled = Tailscaled{Err: "no socket"} }, nil, VerdictUnknown},
-		{"legacy iptables may decide", func(e *Evidence) { e.Legacy = []string{"filter"} }, nil, VerdictUnknown},
+		{"legacy iptables may decide", func(e *Evidence) { e.Legacy = []LegacyTable{{Name: "filter", Err: "no such program"}} }, nil, VerdictUnknown},
 		{"no document", func(e *Evidence) { e.Document, e.DocumentErr = nil, "no document at X" }, []string{"document.unusable/fail"}, VerdictWrong},
 		{"key expires in an hour", func(e *Evidence) { e.Tailscaled.Self.KeyExpiry = e.Now.Add(time.Hour) }, nil, VerdictOK},
 		{"key expired an hour ago", func(e *Evidence) { e.Tailscaled.Self.KeyExpiry = e.Now.Add(-time.Hour) }, []string{"tailscaled.key-expired/fail"}, VerdictWrong},
@@ -179,7 +179,7 @@ func TestJudge(t *testing.T) {
 		{"a probe that is not answered", func(e *Evidence) { probed(e, ProbeFlow{In: 2, Out: out}) }, []string{"probe.unanswered/unknown"}, VerdictUnknown},
 		{"a probe that is answered", func(e *Evidence) { probed(e, ProbeFlow{In: 2, Out: out, Back: out, Got: 2}) }, nil, VerdictOK},
 		{"a probe that is lost here, with legacy tables", func(e *Evidence) {
-			e.Legacy = []string{"filter"}
+			e.Legacy = []LegacyTable{{Name: "filter", Err: "no such program"}}
 			probed(e, ProbeFlow{In: 2})
 		}, []string{"probe.lost-here/fail"}, VerdictWrong},
 		{"answers that are lost here", func(e *Evidence) { probed(e, ProbeFlow{In: 2, Out: out, Back: out}) }, []string{"probe.answer-lost-here/fail"}, VerdictWrong},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/netip"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -30,6 +31,9 @@ func (c *command) doctor() *cobra.Command {
 			"what that cannot show. Nothing on the node is changed. Without root there is less to see.\n\n" +
 			"--probe also sends a few echo requests to each peer, as a pod would: from a temporary namespace at the pods'\n" +
 			"bridge, which is gone afterwards. A ping from the host proves nothing for them: it is not forwarded.\n\n" +
+			"--pod ADDRESS looks at the packets of one pod, of which the firewall may know more than of others: NetworkPolicies.\n" +
+			"What it does not look at: names (DNS), and services and their endpoints. Where a peer's address answers and a name\n" +
+			"or a ClusterIP does not, look there.\n\n" +
 			"--report also writes an HTML page with all of it and what was gathered, for a ticket or a colleague; a FILE that\n" +
 			"ends in .txt gets the text alone. --redact replaces addresses, and the names that the document and tailscaled tell,\n" +
 			"each by the same one everywhere; other words, such as comments of firewall rules, stay: read it before you hand it on.\n\n" +
@@ -46,6 +50,7 @@ func (c *command) doctor() *cobra.Command {
 				options.DocumentErr = err.Error()
 			}
 			options.Kernel, options.Files, options.Socket = c.env.Kernel, c.env.Files, c.socket
+			options.Legacy = true
 			options.Admissions = readAdmissions(state)
 			evidence, err := doctor.Gather(cmd.Context(), options)
 			if err != nil {
@@ -73,6 +78,8 @@ func (c *command) doctor() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&options.Probe, "probe", false, "send echo requests to the peers as a pod would")
+	cmd.Flags().TextVar(&options.Pod, "pod", netip.Addr{}, "judge the packets of the pod with this address, its NetworkPolicies included")
+	cmd.MarkFlagsMutuallyExclusive("pod", "probe") // a probe has an address of its own
 	cmd.Flags().DurationVar(&options.Watch, "watch", 0, "how long to watch for policy rules that come and go, as in 10s")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "show what was found right, too")
 	cmd.Flags().StringVar(&report.file, "report", "", "write a page, or with a name that ends in .txt the text, to this file")
