@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -21,21 +22,14 @@ func (l *Lab) daemon() repair {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text, err := l.Document(n).Marshal()
-			if err != nil {
-				t.Fatal(err)
-			}
-			document := filepath.Join(n.dir, "node.json")
-			if err := os.WriteFile(document, text, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			document := n.writeDocument(t)
 			log, err := os.Create(filepath.Join(n.dir, "agent.log"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer log.Close()
 			cmd := exec.Command("ip", "netns", "exec", n.Name, path, "run", "--config", document, "--socket", n.socket,
-				"--lock", filepath.Join(n.dir, "agent.lock"), "--state", filepath.Join(n.dir, "agent"), "--listen", "")
+				"--lock", filepath.Join(n.dir, "agent.lock"), "--state", n.stateDir(), "--listen", "")
 			cmd.Stdout, cmd.Stderr = log, log
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
@@ -61,6 +55,23 @@ func (l *Lab) daemon() repair {
 		},
 	}
 }
+
+// writeDocument writes a node's document and returns its path.
+func (n *Node) writeDocument(t *testing.T) string {
+	t.Helper()
+	text, err := n.lab.Document(n).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(n.dir, "node.json")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// stateDir is what the node's service puts away.
+func (n *Node) stateDir() string { return filepath.Join(n.dir, "agent") }
 
 // waitAgent waits until the kernel's answers for a node are those that the agent is to bring about.
 func (n *Node) waitAgent(t *testing.T) {
@@ -121,5 +132,29 @@ func testService(t *testing.T, l *Lab) {
 			}
 			l.judge(t, rows, overlayAdmitted().and(repaired()))
 		})
+	}
+	t.Run("the policy is edited", func(t *testing.T) { testEdited(t, l) })
+}
+
+// testEdited takes the overlay out of the policy of nodes whose service has seen it admitted: their doctors tell that from a
+// policy that never admitted it.
+func testEdited(t *testing.T, l *Lab) {
+	for _, n := range l.Mesh() {
+		for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+			if _, err := os.Stat(filepath.Join(n.stateDir(), "admissions.json")); err == nil {
+				break
+			}
+			if time.Since(begin) > soon {
+				t.Fatalf("%s: the service has put away nothing of the packet filter", n.Name)
+			}
+			n.writeDocument(t) // each is a pass, and one with nothing to do runs the checks
+		}
+	}
+	l.policyFile(t, withoutOverlay)
+	for _, n := range l.Mesh() {
+		got, said, err := n.examined(t.Context(), "--state", n.stateDir())
+		if err != nil || !slices.Equal(got, []string{"policy.edited"}) {
+			t.Errorf("%s: named %q, want policy.edited (%v)\n%s", n.Name, got, err, said)
+		}
 	}
 }

@@ -150,6 +150,9 @@ func printDoctor(w io.Writer, r doctor.Report, verbose bool) {
 			fmt.Fprintf(w, "%-8s  %-16s  %s\n", "", "", result.Detail)
 		}
 	}
+	if r.Verdict == doctor.VerdictOK && len(r.Findings()) == 0 {
+		fmt.Fprintln(w, "nothing was found that keeps packets from going as they should")
+	}
 	if r.First != "" {
 		fmt.Fprintf(w, "\nfirst to fix: %s\n", r.First)
 	}
