@@ -152,7 +152,6 @@ func firewallLines(e *Evidence) []string {
 	}
 	for _, t := range e.Legacy {
 		out = append(out, fmt.Sprintf("legacy iptables, not followed: %s", t))
-		out = append(out, t.Rules...)
 	}
 	return out
 }

@@ -34,7 +34,6 @@ type Options struct {
 	DocumentErr string
 	Admissions  Admissions    // what the service has put away of this node's packet filter, if anything
 	Pod         netip.Addr    // whose packets to judge; zero: an address that no pod has
-	Legacy      bool          // read the tables of legacy iptables that are there, which starts a process for each
 	Probe       bool          // send packets from a namespace of their own at the pods' bridge
 	ProbeWait   time.Duration // for how long to wait for answers; 0: as long as a distant peer needs
 	Watch       time.Duration // for how long to watch policy rules
@@ -63,7 +62,7 @@ func Gather(ctx context.Context, o Options) (*Evidence, error) {
 	if e.Rules, err = readRuleset(); err != nil {
 		e.Rules, e.RulesErr = nil, reason(err)
 	}
-	e.Legacy, err = legacyTables(ctx, o.Legacy)
+	e.Legacy, err = legacyTables()
 	if err != nil {
 		e.LegacyErr = reason(err)
 	}

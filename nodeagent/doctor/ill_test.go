@@ -188,7 +188,7 @@ func (n *ill) serve() {
 func (n *ill) examine(probe bool) doctor.Report {
 	n.t.Helper()
 	o := n.options
-	o.Kernel, o.Socket, o.Document, o.Probe, o.ProbeWait, o.Legacy = kernel.Linux{}, n.socket, &n.doc, probe, 300*time.Millisecond, true
+	o.Kernel, o.Socket, o.Document, o.Probe, o.ProbeWait = kernel.Linux{}, n.socket, &n.doc, probe, 300*time.Millisecond
 	evidence, err := doctor.Gather(n.t.Context(), o)
 	if err != nil {
 		n.t.Fatal(err)

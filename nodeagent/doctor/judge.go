@@ -27,7 +27,7 @@ const (
 	howLinks   = "the interfaces, by netlink"
 	howFlows   = "tracked connections, by netlink"
 	howProbe   = "packets sent from a namespace at the pods' bridge and watched at every interface"
-	howLegacy  = "iptables-legacy-save, of the tables in /proc/net/ip_tables_names"
+	howLegacy  = "the tables in /proc/net/ip_tables_names, by their socket options"
 	howMetrics = "LocalAPI usermetrics"
 )
 

@@ -1,57 +1,41 @@
 package doctor
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/iptables"
 )
 
 // legacyTables reads the tables of legacy iptables that this namespace has: to read another would make the kernel add it.
-func legacyTables(ctx context.Context, rules bool) ([]LegacyTable, error) {
+func legacyTables() ([]LegacyTable, error) {
 	var out []LegacyTable
-	for _, name := range []string{"ip_tables_names", "ip6_tables_names"} {
-		text, err := os.ReadFile(filepath.Join("/proc/thread-self/net", name))
+	for _, of := range []struct {
+		file, prefix string
+		family       desired.Family
+	}{{"ip_tables_names", "", desired.IPv4}, {"ip6_tables_names", "ip6 ", desired.IPv6}} {
+		text, err := os.ReadFile(filepath.Join("/proc/thread-self/net", of.file))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		family := ""
-		if name == "ip6_tables_names" {
-			family = "ip6 "
-		}
-		for line := range strings.FieldsSeq(string(text)) {
-			t := LegacyTable{Name: family + line}
-			if rules {
-				t.save(ctx)
-			} else {
-				t.Err = "to read it takes a process"
+		for name := range strings.FieldsSeq(string(text)) {
+			t := LegacyTable{Name: of.prefix + name}
+			if t.Rules, err = iptables.LegacyRules(of.family, name); err != nil {
+				t.Err = reason(err)
 			}
-			if t.Err != "" || len(t.Rules) > 0 {
+			if t.Err != "" || t.Rules > 0 {
 				out = append(out, t)
 			}
 		}
 	}
 	slices.SortFunc(out, func(a, b LegacyTable) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
-}
-
-func (t *LegacyTable) save(ctx context.Context) {
-	const long = 5 * time.Second
-	ctx, cancel := context.WithTimeout(ctx, long)
-	defer cancel()
-	command := t.saveCommand()
-	printed, err := exec.CommandContext(ctx, command[0], command[1:]...).Output()
-	if err != nil {
-		t.Err = err.Error()
-		return
-	}
-	t.read(string(printed))
 }

@@ -245,6 +245,7 @@ func faults() []fault {
 			iptables -I FORWARD -i kube-bridge -o eth0 -p tcp --dport 25 -j DROP
 			nft add table inet dormant '{ flags dormant; }'
 			nft add chain inet dormant forward '{ type filter hook forward priority 0; policy drop; }'`},
+		{name: "11 a policy of legacy iptables drops", inject: "iptables-legacy -P FORWARD DROP\nip6tables-legacy -P FORWARD DROP", probed: []string{"probe.lost-here"}},
 		{name: "12 ts-forward lost", inject: "iptables -P FORWARD DROP\niptables -F\niptables -X\nip6tables -F\nip6tables -X", want: []string{"firewall.chains-lost"}},
 		{name: "12 look-alike: lost, without effect", quiet: true, inject: "iptables -F\niptables -X\nip6tables -F\nip6tables -X", want: []string{"firewall.chains-lost(warn)"}},
 		{name: "13 stateful filtering", inject: "iptables -I ts-forward 3 -o tailscale0 -m conntrack ! --ctstate ESTABLISHED,RELATED -j DROP", want: []string{"firewall.stateful"}},

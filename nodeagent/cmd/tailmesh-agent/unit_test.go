@@ -37,7 +37,7 @@ func TestUnits(t *testing.T) {
 	for _, name := range []string{"tailmesh-agent.service", "tailmesh-agent-apply.service"} {
 		t.Run(name, func(t *testing.T) {
 			// The program is not installed where the tests run.
-			text := regexp.MustCompile(`/usr/local/bin/tailmesh-agent \w+`).ReplaceAllString(read(t, name), "/bin/true")
+			text := regexp.MustCompile(`ExecStart=tailmesh-agent \w+`).ReplaceAllString(read(t, name), "ExecStart=/bin/true")
 			unit := filepath.Join(t.TempDir(), name)
 			if err := os.WriteFile(unit, []byte(text), 0o644); err != nil {
 				t.Fatal(err)

@@ -63,7 +63,7 @@ func (c *command) status() *cobra.Command {
 // askDoctor adds to a report what the doctor finds beyond the kernel's answer for a packet of a pod: what everybody's firewall
 // rules drop, who else translates sources, and how pods answer to connections that peers begin.
 func (c *command) askDoctor(ctx context.Context, doc config.Document, r *reconcile.Report) {
-	options := doctor.Options{Kernel: c.env.Kernel, Files: c.env.Files, Socket: c.socket, Document: &doc, Legacy: true}
+	options := doctor.Options{Kernel: c.env.Kernel, Files: c.env.Files, Socket: c.socket, Document: &doc}
 	if slices.ContainsFunc(r.Notes, func(n desired.Note) bool { return n.Code == desired.NoteTailscaleAnswer }) {
 		options.Socket = "" // it has been waited for
 	}

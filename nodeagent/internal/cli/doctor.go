@@ -50,7 +50,6 @@ func (c *command) doctor() *cobra.Command {
 				options.DocumentErr = err.Error()
 			}
 			options.Kernel, options.Files, options.Socket = c.env.Kernel, c.env.Files, c.socket
-			options.Legacy = true
 			options.Admissions = readAdmissions(state)
 			evidence, err := doctor.Gather(cmd.Context(), options)
 			if err != nil {

@@ -43,6 +43,9 @@ func layoutOf(f desired.Family) layout {
 	return layout{unix.AF_INET, unix.SOL_IP, 84, 88, 92, 96, 112}
 }
 
+// drop is the verdict of a target that drops: -NF_DROP - 1.
+const drop = -1
+
 // entry is one rule of a table, or the head of a chain.
 type entry struct {
 	offset  int
@@ -100,6 +103,25 @@ func legacyTable(f desired.Family, table string) ([]entry, error) {
 		}
 		return readEntries(l, blob[header:], info), nil
 	}
+}
+
+// LegacyRules counts the rules of a table of iptables-legacy that exists, and the chains whose policy is not to accept.
+func LegacyRules(f desired.Family, table string) (int, error) {
+	entries, err := legacyTable(f, table)
+	count := 0
+	for i, e := range entries {
+		switch {
+		case e.hook != "":
+			rules := chainRules(entries[i:])
+			count += len(rules)
+			if policy := entries[i+len(rules)]; policy.jump == drop {
+				count++
+			}
+		case e.head != "" && i+1 < len(entries):
+			count += len(chainRules(entries[i+1:]))
+		}
+	}
+	return count, err
 }
 
 func getsockopt(socket, level, option int, data []byte) error {
