@@ -39,9 +39,13 @@ type env struct {
 
 // Main runs the program on the process's own arguments and returns its exit code.
 func Main() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	return run(ctx, env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}, os.Args[1:])
+	return run(context.Background(), env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}, os.Args[1:])
+}
+
+// untilTold is done when the process is told to end, which some commands do in good order. All others end at once, wherever
+// they are: in a long computation, or waiting for a pipe that nobody writes to.
+func untilTold(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 }
 
 func run(ctx context.Context, e env, args []string) int {

@@ -70,7 +70,7 @@ func fmtFile(e env, file string, write, check bool) (differs bool, err error) {
 	if write && file == stdinName {
 		return false, errors.New("-w cannot rewrite standard input")
 	}
-	src, err := readFile(e, file)
+	src, err := readFile(e, file, maxText)
 	if err != nil {
 		return false, err
 	}

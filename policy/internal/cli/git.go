@@ -24,7 +24,7 @@ func isRevision(name string) bool {
 // readSource reads a file, standard input or a file in a git revision.
 func readSource(ctx context.Context, e env, name string) ([]byte, error) {
 	if name == stdinName || !isRevision(name) {
-		return readFile(e, name)
+		return readFile(e, name, maxText)
 	}
 	return readRevision(ctx, name)
 }

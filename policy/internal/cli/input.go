@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -101,7 +99,7 @@ func (in *inputs) load(e env) (*loaded, error) {
 	}
 	out := &loaded{file: displayName(in.policy)}
 	var err error
-	if out.src, err = readFile(e, in.policy); err != nil {
+	if out.src, err = readFile(e, in.policy, maxText); err != nil {
 		return nil, err
 	}
 	if in.inventory != "" {
@@ -110,7 +108,7 @@ func (in *inputs) load(e env) (*loaded, error) {
 		}
 	}
 	if in.require != "" {
-		text, err := readFile(e, in.require)
+		text, err := readFile(e, in.require, maxText)
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +121,7 @@ func (in *inputs) load(e env) (*loaded, error) {
 
 // readInventory reads the inventory that is named.
 func (in *inputs) readInventory(e env) (*policy.Inventory, error) {
-	text, err := readFile(e, in.inventory)
+	text, err := readFile(e, in.inventory, maxInventory)
 	if err != nil {
 		return nil, err
 	}
@@ -144,24 +142,6 @@ func displayName(file string) string {
 		return stdinFile
 	}
 	return file
-}
-
-func readFile(e env, name string) ([]byte, error) {
-	if name == stdinName {
-		src, err := io.ReadAll(e.Stdin)
-		if err != nil {
-			return nil, fmt.Errorf("cannot read standard input: %w", err)
-		}
-		return src, nil
-	}
-	src, err := os.ReadFile(name)
-	if err != nil {
-		if path, ok := errors.AsType[*fs.PathError](err); ok {
-			err = path.Err
-		}
-		return nil, fmt.Errorf("cannot read %q: %w", name, err)
-	}
-	return src, nil
 }
 
 // byteOrderMark begins files that some editors save as "UTF-8 with BOM". It is no JSON.

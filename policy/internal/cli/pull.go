@@ -60,7 +60,7 @@ Exit codes: 0 FILE is what is in force; 1 FILE differs, and was left as it is; 2
 
 // save writes a policy to a file, which keeps its own formatting where it says the same already.
 func save(e env, file, text, etag string, force bool) error {
-	old, err := readFile(e, file)
+	old, err := readFile(e, file, maxText)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		err = maybe.WriteFile(file, []byte(text), 0o644)

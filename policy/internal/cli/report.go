@@ -95,7 +95,7 @@ func readMesh(e env, name string) (*report.Mesh, error) {
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
 		return readMeshFolder(e, name)
 	}
-	text, err := readFile(e, name)
+	text, err := readFile(e, name, maxInventory)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func readMeshFolder(e env, folder string) (*report.Mesh, error) {
 		if f.IsDir() || filepath.Ext(f.Name()) != ".json" {
 			continue
 		}
-		text, err := readFile(e, filepath.Join(folder, f.Name()))
+		text, err := readFile(e, filepath.Join(folder, f.Name()), maxText)
 		if err != nil {
 			return nil, err
 		}

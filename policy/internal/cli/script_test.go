@@ -28,6 +28,8 @@ func TestScript(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":  exits,
 			"binary": binary,
+			"large":  sized(maxText + 1),
+			"huge":   sized(maxInventory + 1),
 			"bom":    written("\ufeff{}\n"),
 			"escape": written("{\"acls\": [{\"action\": \"accept\", \"src\": [\"tag:\x1b[31mx\"], \"dst\": [\"*:*\"]}]}\n"),
 		},
@@ -75,4 +77,15 @@ func binary(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	bytes = append(bytes, "\x1b[2J"...)
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), bytes, 0o600))
+}
+
+// sized makes a command that writes a file of so many bytes, which takes no place on the disk.
+func sized(bytes int64) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, _ bool, args []string) {
+		if len(args) != 1 {
+			ts.Fatalf("usage: NAME FILE")
+		}
+		ts.Check(os.WriteFile(ts.MkAbs(args[0]), nil, 0o600))
+		ts.Check(os.Truncate(ts.MkAbs(args[0]), bytes))
+	}
 }

@@ -90,6 +90,8 @@ func (o *simOptions) run(ctx context.Context, name string, e env) error {
 	if err != nil {
 		return fmt.Errorf("cannot listen: %w", err)
 	}
+	ctx, stop := untilTold(ctx)
+	defer stop()
 	srv := &http.Server{Handler: sim, ReadHeaderTimeout: 10 * time.Second}
 	stopped := make(chan error, 1)
 	go func() { stopped <- srv.Serve(l) }()
@@ -120,7 +122,7 @@ func (o *simOptions) simulator(e env) (*controlsim.Sim, error) {
 		}
 	}
 	if o.inventory != "" {
-		text, err := readFile(e, o.inventory)
+		text, err := readFile(e, o.inventory, maxInventory)
 		if err != nil {
 			return nil, err
 		}
@@ -130,7 +132,7 @@ func (o *simOptions) simulator(e env) (*controlsim.Sim, error) {
 		opts.Inventory = text
 	}
 	if o.policy != "" {
-		text, err := readFile(e, o.policy)
+		text, err := readFile(e, o.policy, maxText)
 		if err != nil {
 			return nil, err
 		}

@@ -64,7 +64,9 @@ Exit codes: 0 told to end, or with --once the same; 1 with --once, they differ; 
 			if o.policy == stdinName {
 				return usageError{cmd.CommandPath(), errors.New("POLICY is read again and again: standard input cannot be")}
 			}
-			return o.run(cmd.Context(), e, out)
+			ctx, stop := untilTold(cmd.Context())
+			defer stop()
+			return o.run(ctx, e, out)
 		},
 	}
 	o.inventoryFlag(cmd, false)
