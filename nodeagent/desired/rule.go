@@ -145,7 +145,9 @@ func Shadow(rules []Rule, p Packet, priority, table uint32) (Rule, bool) {
 		if r.Family != FamilyOf(p.Dst) {
 			continue
 		}
-		if r.Priority > priority || r.Own() && r.Priority == priority {
+		own := p // the packet as the agent's rule sees it
+		own.Mark |= r.Mask
+		if r.Priority > priority || r.Own() && r.Priority == priority && r.Matches(own) {
 			break
 		}
 		if !r.Own() && r.Matches(p) && r.Action == Lookup && r.Table == table {

@@ -181,8 +181,9 @@ func refused(err error) bool {
 	_, foreign := errors.AsType[*desired.ForeignDocumentError](err)
 	_, backend := errors.AsType[*desired.BackendError](err)
 	_, shadowed := errors.AsType[*ShadowedError](err)
+	_, overtaken := errors.AsType[*OvertakenError](err)
 	_, bad := errors.AsType[*BadDocumentError](err)
-	return foreign || backend || shadowed || bad
+	return foreign || backend || shadowed || overtaken || bad
 }
 
 // BadDocumentError says that there is no document, or none that can be used.

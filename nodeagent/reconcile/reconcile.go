@@ -55,7 +55,7 @@ func (e *ShadowedError) Error() string {
 }
 
 // Prepare reads the node and works out the changes. It changes nothing. An error is a [*desired.ForeignDocumentError], a
-// [*desired.BackendError], a [*ShadowedError], which comes with the plan, or one of the kernel's.
+// [*desired.BackendError], an [*OvertakenError], a [*ShadowedError], which comes with the plan, or one of the kernel's.
 func (n *Node) Prepare(ctx context.Context, doc config.Document) (Plan, error) {
 	facts, err := n.Kernel.Facts(ctx)
 	if err != nil {
@@ -94,6 +94,9 @@ func (n *Node) Prepare(ctx context.Context, doc config.Document) (Plan, error) {
 			return p, err
 		}
 	}
+	if err := p.overtaken(ctx, n.Kernel); err != nil {
+		return Plan{}, err
+	}
 	return p, nil
 }
 
@@ -125,16 +128,12 @@ func (n *Node) tailnet(ctx context.Context) (*desired.Tailnet, []desired.Note) {
 // shadowed asks for the way of each packet without the mark, so that no rule of the agent's takes it: where the answer
 // comes from a table that a rule in front of the fixed priority looks into, the agent's rule would never be reached.
 func (p Plan) shadowed(ctx context.Context, k kernel.Interface, priority uint32) error {
-	unmarked, err := ask(ctx, k, p.State.Probes, func(probe desired.Probe) desired.Packet {
-		packet := probe.Packet
-		packet.Mark = 0
-		return packet
-	})
+	answers, err := unmarked(ctx, k, p.State.Probes)
 	if err != nil {
 		return err
 	}
 	for i, probe := range p.State.Probes {
-		answer := unmarked[i]
+		answer := answers[i]
 		if probe.Packet.Iif == "" || answer.Dev == desired.Interface {
 			continue
 		}

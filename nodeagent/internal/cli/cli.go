@@ -157,7 +157,9 @@ func version() string {
 // fail prints an error, once, and returns the exit code.
 func (c *command) fail(executed *cobra.Command, err error) int {
 	code := exitUnknown
-	if _, ok := errors.AsType[*reconcile.ShadowedError](err); ok {
+	_, shadowed := errors.AsType[*reconcile.ShadowedError](err)
+	_, overtaken := errors.AsType[*reconcile.OvertakenError](err)
+	if shadowed || overtaken {
 		code = exitNo
 	}
 	message := err.Error()

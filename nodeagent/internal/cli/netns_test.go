@@ -264,6 +264,65 @@ func TestRuleAddedLater(t *testing.T) {
 	})
 }
 
+// A change of the agent's own rule that would put it behind the router's is not made: what is in force stays, until the
+// router's rule is out of the way.
+func TestChangeBehindRouter(t *testing.T) {
+	for _, c := range []struct{ name, before, after string }{
+		{"another mark", `{}`, `{"mark": "0x1000"}`},
+		{"another table", `{}`, `{"table": 53}`},
+		{"mode rules", `{}`, `{"mode": "rules"}`},
+		{"mode mark", `{"mode": "rules"}`, `{}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			node := nstest.NewNode(t)
+			node.Run("ip route add 100.64.0.12 dev tailscale0 table 53")
+			closeTunnel(node)
+			with := func(routing string) string {
+				return strings.Replace(nodeDocument, `"peers"`, `"routing": `+routing+`, "peers"`, 1)
+			}
+			a := newAgent(t, with(c.before))
+			a.want(exitYes, "apply")
+			node.Run("ip rule del from 10.244.1.0/24 lookup 77\nip rule add from 10.244.1.0/24 lookup 77")
+			applied := node.Dump()
+			a.write(with(c.after))
+			_, stderr, code := a.run("apply")
+			const move = "nothing is changed until that is moved: ip rule add pref 5209 from 10.244.1.0/24 lookup 77, then ip rule del pref 0 from 10.244.1.0/24 lookup 77\n"
+			if code != exitNo || !strings.HasSuffix(stderr, move) {
+				t.Errorf("exit code %d, %s", code, stderr)
+			}
+			if diff := cmp.Diff(applied, node.Dump()); diff != "" {
+				t.Errorf("the node was changed (-before +after):\n%s", diff)
+			}
+			if !node.PodReaches(nstest.Peer) {
+				t.Error("the pod does not reach the peer any more")
+			}
+			node.Run("ip rule add pref 5209 from 10.244.1.0/24 lookup 77\nip rule del pref 0 from 10.244.1.0/24 lookup 77")
+			a.run("apply")
+			if !node.PodReaches(nstest.Peer) {
+				t.Errorf("the pod does not reach the peer:\n%s", node.Run("ip rule"))
+			}
+		})
+	}
+}
+
+// A peer that comes later, in mode rules, has its rule behind the router's, and is told what takes its packets.
+func TestPeerBehindRouter(t *testing.T) {
+	node := nstest.NewNode(t)
+	const rules = `"routing": {"mode": "rules"}, "peers"`
+	a := newAgent(t, strings.Replace(nodeDocument, `"peers"`, rules, 1))
+	a.want(exitYes, "apply")
+	node.Run(`
+		ip rule del from 10.244.1.0/24 lookup 77
+		ip rule add from 10.244.1.0/24 lookup 77
+		ip route add 100.64.0.14 dev tailscale0 table 52
+		ip route add 100.64.0.14 dev tun-fra1 table 77
+	`)
+	a.write(strings.Replace(strings.Replace(nodeDocument, `"peers"`, rules, 1), `"peers": [`, `"peers": [{"name": "par1", "addresses": ["100.64.0.14"]}, `, 1))
+	if got := a.want(exitNo, "apply"); !strings.Contains(got, "wrong: the rule `0: from 10.244.1.0/24 lookup 77` comes first; move it") || strings.Contains(got, "has no route") {
+		t.Error(got)
+	}
+}
+
 func TestFixedPriorityShadowed(t *testing.T) {
 	node := nstest.NewNode(t)
 	a := newAgent(t, strings.Replace(nodeDocument, `"peers"`, `"routing": {"priority": 5260}, "peers"`, 1))
