@@ -22,6 +22,15 @@ func (b bitset) and(o bitset) {
 	}
 }
 
+// without is a set of its own.
+func (b bitset) without(o bitset) bitset {
+	out := b.clone()
+	for i := range o {
+		out[i] &^= o[i]
+	}
+	return out
+}
+
 func (b bitset) clone() bitset { return append(bitset(nil), b...) }
 
 func (b bitset) count() int {

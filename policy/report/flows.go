@@ -44,10 +44,15 @@ type flows struct {
 
 // sourceSet is whom a rule names, as points by family.
 type sourceSet struct {
-	id    int
-	sure  [2]bitset
-	maybe [2]bitset // nil where the inventory tells all
-	needs []string
+	id      int
+	sure    [2]bitset
+	unknown []unknownPoints // none where the inventory tells all
+}
+
+// unknownPoints are whom a rule names as well if a condition holds, of which the inventory does not tell.
+type unknownPoints struct {
+	needs  string
+	points [2]bitset
 }
 
 // offer is what one rule admits to a destination in one lane.
@@ -206,14 +211,7 @@ func (f *flows) source(s *policy.Sources) *sourceSet {
 	if out == nil {
 		out = &sourceSet{id: len(f.interned), sure: f.points(s.IPs)}
 		for _, u := range s.Unknown {
-			out.needs = append(out.needs, u.Needs)
-			p := f.points(u.IPs)
-			for fam := range p {
-				if out.maybe[fam] == nil {
-					out.maybe[fam] = newBitset(f.size)
-				}
-				out.maybe[fam].or(p[fam])
-			}
+			out.unknown = append(out.unknown, unknownPoints{u.Needs, f.points(u.IPs)})
 		}
 		f.interned[key] = out
 	}

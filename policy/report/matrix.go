@@ -57,7 +57,6 @@ type viewText struct{ View, Text string }
 // card says of a cell which rules it is due to.
 type card struct {
 	ID, Back, Src, Dst string
-	Total              int
 	Admits             []cardLine
 	Needs              []string
 }
@@ -164,6 +163,7 @@ func heads(f *flows, list []*party) []head {
 // sum counts pairs in one lane.
 type sum struct {
 	some, any, all int
+	open           int // pairs that might be admitted to more, if more were known
 	ports          []span
 }
 
@@ -174,7 +174,7 @@ type cellSum struct {
 	any    sum
 	lines  map[lineKey]*lineSum
 	needs  map[string]bool
-	openTo int // pairs that might be admitted, if more were known
+	openTo int // pairs that might be admitted to more, if more were known
 }
 
 type lineKey struct {
@@ -206,30 +206,26 @@ func (f *flows) cell(src, dst *party, lines ruleLines) (cell, *card) {
 	lanes := slices.SortedFunc(maps.Keys(s.lanes), func(a, b int) int { return cmp.Compare(laneOrder(a), laneOrder(b)) })
 	for _, lane := range lanes {
 		l := s.lanes[lane]
-		if l.some == 0 {
-			continue
+		v := viewOf(lane)
+		if l.some > 0 {
+			ports := shortPorts(l.ports)
+			levels[v] = max(levels[v], l.level(s.total))
+			text := cmp.Or(ports, "all")
+			switch v {
+			case "i", "p":
+				text = "yes"
+				if levels[v] == levelPart {
+					text = "some"
+				}
+			case "o":
+				text = strings.TrimSpace(laneName(lane) + " " + ports)
+			}
+			texts[v] = append(texts[v], text)
+			title = append(title, strings.TrimSpace(laneName(lane)+" "+portsText(l.ports, 12))+" "+l.pairs(s.total))
 		}
-		v, ports := "o", shortPorts(l.ports)
-		switch lane {
-		case laneTCP:
-			v = "t"
-		case laneUDP:
-			v = "u"
-		case laneICMP:
-			v = "i"
-		case laneIPIP:
-			v = "p"
+		if l.open > 0 && !slices.Contains(texts[v], "?") {
+			texts[v] = append(texts[v], "?")
 		}
-		levels[v] = max(levels[v], l.level(s.total))
-		text := cmp.Or(ports, "all")
-		switch v {
-		case "i", "p":
-			text = "yes"
-		case "o":
-			text = strings.TrimSpace(laneName(lane) + " " + ports)
-		}
-		texts[v] = append(texts[v], text)
-		title = append(title, strings.TrimSpace(laneName(lane)+" "+portsText(l.ports, 12))+" "+l.pairs(s.total))
 	}
 	tcp, udp := s.lanes[laneTCP].orNone(), s.lanes[laneUDP].orNone()
 	if tcp.all == s.total && udp.all == s.total {
@@ -239,12 +235,8 @@ func (f *flows) cell(src, dst *party, lines ruleLines) (cell, *card) {
 	}
 	out.Chips = s.chips(lanes)
 	for _, v := range []string{"t", "u", "i", "p", "o"} {
-		if levels[v] > levelNone {
-			text := strings.Join(texts[v], ", ")
-			if levels[v] == levelPart && text == "yes" {
-				text = "some"
-			}
-			out.Texts = append(out.Texts, viewText{v, text})
+		if len(texts[v]) > 0 {
+			out.Texts = append(out.Texts, viewText{v, strings.Join(texts[v], ", ")})
 		}
 	}
 	var classes []string
@@ -256,11 +248,26 @@ func (f *flows) cell(src, dst *party, lines ruleLines) (cell, *card) {
 	if s.openTo > 0 {
 		out.Chips = append(out.Chips, chip{"?", true})
 		classes = append(classes, "open")
-		title = append(title, fmt.Sprintf("%s might be admitted", plural(s.openTo, "more pair")))
+		title = append(title, fmt.Sprintf("%s might be admitted to more", plural(s.openTo, "pair")))
 	}
 	out.Class = strings.Join(classes, " ")
 	out.Title = fmt.Sprintf("%s to %s: %s", src.name, dst.name, strings.Join(title, "; "))
 	return out, s.card(src, dst, lines)
+}
+
+// viewOf is the view that shows a lane.
+func viewOf(lane int) string {
+	switch lane {
+	case laneTCP:
+		return "t"
+	case laneUDP:
+		return "u"
+	case laneICMP:
+		return "i"
+	case laneIPIP:
+		return "p"
+	}
+	return "o"
 }
 
 func (l *sum) orNone() *sum {
@@ -324,7 +331,12 @@ func (s *cellSum) chips(lanes []int) []chip {
 }
 
 func (s *cellSum) card(src, dst *party, lines ruleLines) *card {
-	out := &card{Src: src.name, Dst: dst.name, Total: s.total, Needs: slices.Sorted(maps.Keys(s.needs))}
+	out := &card{Src: src.name, Dst: dst.name}
+	for _, need := range slices.Sorted(maps.Keys(s.needs)) {
+		if s.needs[need] {
+			out.Needs = append(out.Needs, need)
+		}
+	}
 	keys := slices.SortedFunc(maps.Keys(s.lines), func(a, b lineKey) int {
 		return cmp.Or(cmp.Compare(s.lines[a].offset, s.lines[b].offset), cmp.Compare(laneOrder(a.lane), laneOrder(b.lane)))
 	})
@@ -363,6 +375,9 @@ func (f *flows) sum(src, dst *party) *cellSum {
 			to.some += count(l.some)
 			to.any += count(l.any)
 			to.all += count(l.all)
+			if l.open != nil {
+				to.open += count(l.open)
+			}
 		}
 		add(&out.any, &v.total)
 		for lane, l := range v.lanes {
@@ -373,8 +388,8 @@ func (f *flows) sum(src, dst *party) *cellSum {
 		}
 		if n := count(v.open); n > 0 {
 			out.openTo += n
-			for _, need := range v.needs {
-				out.needs[need] = true
+			for need, set := range v.needs {
+				out.needs[need] = out.needs[need] || count(set) > 0
 			}
 		}
 		for _, r := range v.rules {

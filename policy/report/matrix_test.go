@@ -24,7 +24,7 @@ func testMatrix(t *testing.T, rules string) *matrix {
 		"tagOwners": {"tag:node": [], "tag:db": [], "tag:web": [], "tag:ci": [], "tag:router": [], "tag:monitor": []},
 		"hosts": {"office": "192.168.10.0/24", "pg": "100.64.0.9", "branch": "10.9.0.0/16"},
 		"ipsets": {"ipset:offices": ["192.168.10.0/24"]},
-		"postures": {"posture:p": ["custom:tier == 'one'"]},
+		"postures": {"posture:p": ["custom:tier == 'one'"], "posture:q": ["custom:rack == 'two'"]},
 		` + rules + `}`
 	in := f.input(t)
 	if in.Report.Compiled == nil {
@@ -84,33 +84,40 @@ func TestMatrixCells(t *testing.T) {
 	for name, tc := range map[string]struct {
 		rules, src, dst, want string
 	}{
-		"nothing":          {`"grants": []`, "tag:web", "tag:db", "none"},
-		"no rules":         {`"tests": []`, "tag:web", "tag:db", "a3 t3 u3 i3 [all] no rules: everything is admitted: tcp; udp; icmp, 6 of 6;"},
-		"all":              {`"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["*"]}]`, "tag:web", "tag:db", "a3 t3 u3 i3 [all] grants[0]: tcp; udp; icmp, 6 of 6;"},
-		"one way":          {`"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["*"]}]`, "tag:db", "tag:web", "none"},
-		"ports of both":    {`"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["22", "80-90"]}]`, "tag:web", "tag:db", "a2 t2 u2 i3 [22, 80-90] grants[0]: tcp 22, 80-90; udp 22, 80-90; icmp, 6 of 6;"},
-		"tcp alone":        {`"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["tcp:*"]}]`, "tag:web", "tag:db", "a2 t3 i3 [tcp] grants[0]: tcp; icmp, 6 of 6;"},
-		"ping alone":       {`"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["icmp:*"]}]`, "tag:web", "tag:db", "a2 i3 [icmp] grants[0]: icmp, 6 of 6;"},
-		"ip-in-ip":         {`"grants": [{"src": ["tag:node"], "dst": ["tag:node"], "ip": ["ip-in-ip:*"]}]`, "tag:node", "tag:node", "a2 i3 p3 [ip-in-ip] grants[0]: icmp; ip-in-ip, 12 of 12;"},
-		"not ip-in-ip":     {`"acls": [{"action": "accept", "proto": "ip-in-ip", "src": ["tag:node"], "dst": ["tag:node:*"]}]`, "tag:node", "tag:node", "a2 i3 p3 [ip-in-ip] acls[0]: icmp; ip-in-ip, 12 of 12;"},
-		"other":            {`"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["gre:*", "sctp:7"]}]`, "tag:web", "tag:db", "a2 i3 o3 [gre | sctp 7] grants[0]: icmp; gre; sctp 7, 6 of 6;"},
-		"part":             {`"grants": [{"src": ["ana@example.com"], "dst": ["tag:db"], "ip": ["tcp:22"]}]`, "group:platform", "tag:db", "a1 t1 i1 [part of tcp 22] grants[0]: tcp 22; icmp, 4 of 6;"},
-		"parts add up":     {`"grants": [{"src": ["ana@example.com"], "dst": ["tag:db"], "ip": ["*"]}, {"src": ["bo@example.com"], "dst": ["tag:db"], "ip": ["*"]}]`, "group:platform", "tag:db", "a3 t3 u3 i3 [all] grants[0]: tcp; udp; icmp, 4 of 6; grants[1]: tcp; udp; icmp, 2 of 6;"},
-		"ports add up":     {`"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["1-99"]}, {"src": ["tag:web"], "dst": ["tag:db"], "ip": ["100-65535"]}]`, "tag:web", "tag:db", "a3 t3 u3 i3 [all] grants[0]: tcp 1-99; udp 1-99; icmp, 6 of 6; grants[1]: tcp 100-65535; udp 100-65535; icmp, 6 of 6;"},
-		"own devices":      {`"grants": [{"src": ["autogroup:member"], "dst": ["autogroup:self"], "ip": ["*"]}]`, "group:platform", "group:platform", "a1 t1 u1 i1 [part of all] grants[0]: tcp; udp; icmp, 2 of 6, one's own devices only;"},
-		"one device":       {`"grants": [{"src": ["*"], "dst": ["*"], "ip": ["*"]}]`, "tag:ci", "tag:ci", "nobody"},
-		"one address":      {`"grants": [{"src": ["tag:web"], "dst": ["pg"], "ip": ["tcp:5432"]}]`, "tag:web", "pg", "a2 t2 i3 [tcp 5432] grants[0]: tcp 5432; icmp, 3 of 3;"},
-		"of one device":    {`"grants": [{"src": ["tag:web"], "dst": ["pg"], "ip": ["tcp:5432"]}]`, "tag:web", "tag:db", "a1 t1 i1 [part of tcp 5432] grants[0]: tcp 5432; icmp, 3 of 6, 3 of them in one address family only;"},
-		"network":          {`"grants": [{"src": ["tag:web"], "dst": ["office"], "ip": ["*"]}]`, "tag:web", "office", "a3 t3 u3 i3 [all] grants[0]: tcp; udp; icmp, 3 of 3;"},
-		"ipset":            {`"grants": [{"src": ["tag:web"], "dst": ["ipset:offices"], "ip": ["*"]}]`, "tag:web", "ipset:offices", "a3 t3 u3 i3 [all] grants[0]: tcp; udp; icmp, 3 of 3;"},
-		"part of network":  {`"grants": [{"src": ["tag:web"], "dst": ["192.168.10.0/28"], "ip": ["*"]}, {"src": ["tag:ci"], "dst": ["office"], "ip": ["*"]}]`, "tag:web", "office", "a1 t1 u1 i1 [part of all] grants[0]: tcp; udp; icmp, 3 of 3, a part of the network;"},
-		"by one router":    {`"grants": [{"src": ["tag:web"], "dst": ["office"], "ip": ["*"], "via": ["tag:router"]}]`, "tag:web", "office", "a3 t3 u3 i3 [all] grants[0]: tcp; udp; icmp, 3 of 3;"},
-		"not the router":   {`"grants": [{"src": ["tag:web"], "dst": ["office"], "ip": ["*"]}]`, "tag:web", "tag:router", "none"},
-		"from a network":   {`"grants": [{"src": ["office"], "dst": ["tag:db"], "ip": ["*"]}]`, "office", "tag:db", "a3 t3 u3 i3 [all] grants[0]: tcp; udp; icmp, 2 of 2;"},
-		"internet":         {`"grants": [{"src": ["group:dev"], "dst": ["autogroup:internet"], "ip": ["*"]}]`, "group:dev", "autogroup:internet", "a3 t3 u3 i3 [all] grants[0]: tcp; udp; icmp, 2 of 2;"},
-		"no router":        {`"grants": [{"src": ["tag:web"], "dst": ["branch"], "ip": ["*"]}]`, "tag:web", "branch", "no column"},
-		"empty group":      {`"grants": [{"src": ["group:none"], "dst": ["tag:db"], "ip": ["*"]}]`, "group:none", "tag:db", "no row"},
-		"posture not told": {`"grants": [{"src": ["group:dev"], "dst": ["tag:db"], "ip": ["*"], "srcPosture": ["posture:p"]}]`, "group:dev", "tag:db", "open [part of ?] needs posture custom:tier == one"},
+		"nothing":               {`"grants": []`, "tag:web", "tag:db", "none"},
+		"no rules":              {`"tests": []`, "tag:web", "tag:db", "a3 t3 u3 i3 [all] no rules: everything is admitted: tcp; udp; icmp, 6 of 6;"},
+		"all":                   {`"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["*"]}]`, "tag:web", "tag:db", "a3 t3 u3 i3 [all] grants[0]: tcp; udp; icmp, 6 of 6;"},
+		"one way":               {`"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["*"]}]`, "tag:db", "tag:web", "none"},
+		"ports of both":         {`"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["22", "80-90"]}]`, "tag:web", "tag:db", "a2 t2 u2 i3 [22, 80-90] grants[0]: tcp 22, 80-90; udp 22, 80-90; icmp, 6 of 6;"},
+		"tcp alone":             {`"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["tcp:*"]}]`, "tag:web", "tag:db", "a2 t3 i3 [tcp] grants[0]: tcp; icmp, 6 of 6;"},
+		"ping alone":            {`"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["icmp:*"]}]`, "tag:web", "tag:db", "a2 i3 [icmp] grants[0]: icmp, 6 of 6;"},
+		"ip-in-ip":              {`"grants": [{"src": ["tag:node"], "dst": ["tag:node"], "ip": ["ip-in-ip:*"]}]`, "tag:node", "tag:node", "a2 i3 p3 [ip-in-ip] grants[0]: icmp; ip-in-ip, 12 of 12;"},
+		"not ip-in-ip":          {`"acls": [{"action": "accept", "proto": "ip-in-ip", "src": ["tag:node"], "dst": ["tag:node:*"]}]`, "tag:node", "tag:node", "a2 i3 p3 [ip-in-ip] acls[0]: icmp; ip-in-ip, 12 of 12;"},
+		"other":                 {`"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["gre:*", "sctp:7"]}]`, "tag:web", "tag:db", "a2 i3 o3 [gre | sctp 7] grants[0]: icmp; gre; sctp 7, 6 of 6;"},
+		"part":                  {`"grants": [{"src": ["ana@example.com"], "dst": ["tag:db"], "ip": ["tcp:22"]}]`, "group:platform", "tag:db", "a1 t1 i1 [part of tcp 22] grants[0]: tcp 22; icmp, 4 of 6;"},
+		"parts add up":          {`"grants": [{"src": ["ana@example.com"], "dst": ["tag:db"], "ip": ["*"]}, {"src": ["bo@example.com"], "dst": ["tag:db"], "ip": ["*"]}]`, "group:platform", "tag:db", "a3 t3 u3 i3 [all] grants[0]: tcp; udp; icmp, 4 of 6; grants[1]: tcp; udp; icmp, 2 of 6;"},
+		"ports add up":          {`"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["1-99"]}, {"src": ["tag:web"], "dst": ["tag:db"], "ip": ["100-65535"]}]`, "tag:web", "tag:db", "a3 t3 u3 i3 [all] grants[0]: tcp 1-99; udp 1-99; icmp, 6 of 6; grants[1]: tcp 100-65535; udp 100-65535; icmp, 6 of 6;"},
+		"own devices":           {`"grants": [{"src": ["autogroup:member"], "dst": ["autogroup:self"], "ip": ["*"]}]`, "group:platform", "group:platform", "a1 t1 u1 i1 [part of all] grants[0]: tcp; udp; icmp, 2 of 6, one's own devices only;"},
+		"one device":            {`"grants": [{"src": ["*"], "dst": ["*"], "ip": ["*"]}]`, "tag:ci", "tag:ci", "nobody"},
+		"one address":           {`"grants": [{"src": ["tag:web"], "dst": ["pg"], "ip": ["tcp:5432"]}]`, "tag:web", "pg", "a2 t2 i3 [tcp 5432] grants[0]: tcp 5432; icmp, 3 of 3;"},
+		"of one device":         {`"grants": [{"src": ["tag:web"], "dst": ["pg"], "ip": ["tcp:5432"]}]`, "tag:web", "tag:db", "a1 t1 i1 [part of tcp 5432] grants[0]: tcp 5432; icmp, 3 of 6, 3 of them in one address family only;"},
+		"network":               {`"grants": [{"src": ["tag:web"], "dst": ["office"], "ip": ["*"]}]`, "tag:web", "office", "a3 t3 u3 i3 [all] grants[0]: tcp; udp; icmp, 3 of 3;"},
+		"ipset":                 {`"grants": [{"src": ["tag:web"], "dst": ["ipset:offices"], "ip": ["*"]}]`, "tag:web", "ipset:offices", "a3 t3 u3 i3 [all] grants[0]: tcp; udp; icmp, 3 of 3;"},
+		"part of network":       {`"grants": [{"src": ["tag:web"], "dst": ["192.168.10.0/28"], "ip": ["*"]}, {"src": ["tag:ci"], "dst": ["office"], "ip": ["*"]}]`, "tag:web", "office", "a1 t1 u1 i1 [part of all] grants[0]: tcp; udp; icmp, 3 of 3, a part of the network;"},
+		"by one router":         {`"grants": [{"src": ["tag:web"], "dst": ["office"], "ip": ["*"], "via": ["tag:router"]}]`, "tag:web", "office", "a3 t3 u3 i3 [all] grants[0]: tcp; udp; icmp, 3 of 3;"},
+		"not the router":        {`"grants": [{"src": ["tag:web"], "dst": ["office"], "ip": ["*"]}]`, "tag:web", "tag:router", "none"},
+		"from a network":        {`"grants": [{"src": ["office"], "dst": ["tag:db"], "ip": ["*"]}]`, "office", "tag:db", "a3 t3 u3 i3 [all] grants[0]: tcp; udp; icmp, 2 of 2;"},
+		"internet":              {`"grants": [{"src": ["group:dev"], "dst": ["autogroup:internet"], "ip": ["*"]}]`, "group:dev", "autogroup:internet", "a3 t3 u3 i3 [all] grants[0]: tcp; udp; icmp, 2 of 2;"},
+		"no router":             {`"grants": [{"src": ["tag:web"], "dst": ["branch"], "ip": ["*"]}]`, "tag:web", "branch", "no column"},
+		"empty group":           {`"grants": [{"src": ["group:none"], "dst": ["tag:db"], "ip": ["*"]}]`, "group:none", "tag:db", "no row"},
+		"posture not told":      {`"grants": [{"src": ["group:dev"], "dst": ["tag:db"], "ip": ["*"], "srcPosture": ["posture:p"]}]`, "group:dev", "tag:db", "open [part of ?] needs posture custom:tier == one"},
+		"more by posture":       {`"grants": [{"src": ["group:dev"], "dst": ["tag:db"], "ip": ["tcp:22"]}, {"src": ["group:dev"], "dst": ["tag:db"], "ip": ["tcp:443"], "srcPosture": ["posture:p"]}]`, "group:dev", "tag:db", "a2 t2 i3 open [tcp 22 | part of ?] grants[0]: tcp 22; icmp, 4 of 4; needs posture custom:tier == one"},
+		"more ports by posture": {`"grants": [{"src": ["group:dev"], "dst": ["tag:db"], "ip": ["20-30"]}, {"src": ["group:dev"], "dst": ["tag:db"], "ip": ["tcp:25-31"], "srcPosture": ["posture:p"]}]`, "group:dev", "tag:db", "a2 t2 u2 i3 open [20-30 | part of ?] grants[0]: tcp 20-30; udp 20-30; icmp, 4 of 4; needs posture custom:tier == one"},
+		"no more by posture":    {`"grants": [{"src": ["group:dev"], "dst": ["tag:db"], "ip": ["tcp:1-442"]}, {"src": ["group:dev"], "dst": ["tag:db"], "ip": ["tcp:443-500"]}, {"src": ["group:dev"], "dst": ["tag:db"], "ip": ["tcp:440-450"], "srcPosture": ["posture:p"]}]`, "group:dev", "tag:db", "a2 t2 i3 [tcp 1-500] grants[0]: tcp 1-442; icmp, 4 of 4; grants[1]: tcp 443-500; icmp, 4 of 4;"},
+		"more for some":         {`"grants": [{"src": ["cleo@example.com"], "dst": ["tag:db"], "ip": ["*"]}, {"src": ["group:dev"], "dst": ["tag:db"], "ip": ["tcp:443"], "srcPosture": ["posture:p"]}]`, "group:dev", "tag:db", "a1 t1 u1 i1 open [part of all | part of ?] grants[0]: tcp; udp; icmp, 2 of 4; needs posture custom:tier == one"},
+		"protocol by posture":   {`"grants": [{"src": ["group:dev"], "dst": ["tag:db"], "ip": ["*"]}, {"src": ["group:dev"], "dst": ["tag:db"], "ip": ["ip-in-ip:*"], "srcPosture": ["posture:p"]}]`, "group:dev", "tag:db", "a3 t3 u3 i3 open [all | part of ?] grants[0]: tcp; udp; icmp, 4 of 4; needs posture custom:tier == one"},
+		"own conditions":        {`"grants": [{"src": ["group:dev"], "dst": ["tag:db"], "ip": ["tcp:443"], "srcPosture": ["posture:p"]}, {"src": ["group:platform"], "dst": ["tag:db"], "ip": ["*"], "srcPosture": ["posture:q"]}]`, "group:platform", "tag:db", "open [part of ?] needs posture custom:rack == two"},
+		"conditions of others":  {`"grants": [{"src": ["group:dev"], "dst": ["tag:db"], "ip": ["tcp:443"], "srcPosture": ["posture:p"]}, {"src": ["group:platform"], "dst": ["tag:db"], "ip": ["*"]}]`, "group:platform", "tag:db", "a3 t3 u3 i3 [all] grants[1]: tcp; udp; icmp, 6 of 6;"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := strings.TrimSpace(testMatrix(t, tc.rules).show(tc.src, tc.dst))
@@ -118,6 +125,25 @@ func TestMatrixCells(t *testing.T) {
 				t.Errorf("%s -> %s\n got %s\nwant %s", tc.src, tc.dst, got, tc.want)
 			}
 		})
+	}
+}
+
+// TestMatrixViews shows in the view of a protocol what is not known of it, and in no other's.
+func TestMatrixViews(t *testing.T) {
+	m := testMatrix(t, `"grants": [{"src": ["group:dev"], "dst": ["tag:db"], "ip": ["udp:53", "tcp:22"]},
+		{"src": ["group:dev"], "dst": ["tag:db"], "ip": ["tcp:443", "ip-in-ip:*"], "srcPosture": ["posture:p"]}]`)
+	got := map[string]string{}
+	for _, r := range m.Rows {
+		for i, c := range r.Cells {
+			if r.Head.Name == "group:dev" && m.Cols[i].Name == "tag:db" {
+				for _, v := range c.Texts {
+					got[v.View] = v.Text
+				}
+			}
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"t": "22, ?", "u": "53", "i": "yes", "p": "?"}, got); diff != "" {
+		t.Errorf("texts by view (-want +got):\n%s", diff)
 	}
 }
 

@@ -59,6 +59,18 @@ func everyPort(s []span) bool {
 	return len(s) == 0 || len(s) == 1 && s[0] == span{First: 1, Last: 65535}
 }
 
+// holdsPort reports whether a port is in one of the spans.
+func holdsPort(s []span, port int) bool {
+	return slices.ContainsFunc(s, func(x span) bool { return x.First <= port && port <= x.Last })
+}
+
+// holdsAll reports whether joined spans hold all ports of others.
+func holdsAll(s, others []span) bool {
+	return !slices.ContainsFunc(others, func(o span) bool {
+		return !slices.ContainsFunc(s, func(x span) bool { return x.First <= o.First && o.Last <= x.Last })
+	})
+}
+
 // laneOrder sorts lanes as they are shown.
 func laneOrder(lane int) int {
 	if i := slices.Index([]int{laneTCP, laneUDP, laneICMP, laneIPIP}, lane); i >= 0 {

@@ -14,8 +14,8 @@ type view struct {
 	lanes map[int]*laneSet
 	total laneSet // all lanes together
 	rules []*viewRule
-	open  bitset // points that would be admitted to something more, if more were known
-	needs []string
+	open  bitset            // points that would be admitted to something more, if more were known
+	needs map[string]bitset // of these, whom each condition would admit to more
 }
 
 // viewRule is what one rule of the text admits in one lane.
@@ -25,7 +25,6 @@ type viewRule struct {
 	ports      []span
 	admits     bitset
 	some       bitset // whom it admits in one family at least
-	maybe      bitset // whom it would admit as well, if more were known
 	part, self bool
 }
 
@@ -33,6 +32,8 @@ type laneSet struct {
 	some bitset // admitted to something
 	any  bitset // admitted to all of the destination, on some port
 	all  bitset // the same on every port
+	open bitset // would be admitted to something more, if more were known
+	hope bitset // would then be admitted to all on every port; nil where everything is known
 }
 
 // view returns the class as sources of some families see it.
@@ -52,48 +53,77 @@ func (f *flows) view(c *class, asked families) *view {
 		byLane[o.lane] = append(byLane[o.lane], o)
 	}
 	v.rules = f.rules(v, c.offers, asked)
-	var every []laneSets
+	v.open, v.needs = newBitset(f.size), map[string]bitset{}
+	var sum laneSets
+	for fam := range sum {
+		sum[fam] = f.newLaneSet()
+	}
 	for lane, offers := range byLane {
 		var by laneSets
 		for fam := range by {
 			by[fam] = f.lane(offers, fam)
-		}
-		v.lanes[lane] = f.joinFamilies(v, asked, by)
-		every = append(every, by)
-	}
-	var sum laneSets
-	for fam := range sum {
-		sum[fam] = laneSet{newBitset(f.size), newBitset(f.size), newBitset(f.size)}
-		for _, by := range every {
 			sum[fam].some.or(by[fam].some)
 			sum[fam].any.or(by[fam].any)
 			sum[fam].all.or(by[fam].all)
 		}
+		l := f.joinFamilies(v, asked, by)
+		f.unknown(v, l, offers, asked)
+		v.lanes[lane] = l
 	}
 	v.total = *f.joinFamilies(v, asked, sum)
-	v.open = newBitset(f.size)
-	for _, r := range v.rules {
-		v.open.or(r.maybe)
-	}
-	for i := range v.open {
-		v.open[i] &^= v.total.any[i]
-	}
-	for _, o := range c.offers {
-		v.needs = append(v.needs, o.src.needs...)
-	}
-	slices.Sort(v.needs)
-	v.needs = slices.Compact(v.needs)
 	c.views[asked] = v
 	return v
 }
 
 type laneSets [2]laneSet
 
+func (f *flows) newLaneSet() laneSet {
+	return laneSet{some: newBitset(f.size), any: newBitset(f.size), all: newBitset(f.size)}
+}
+
+// unknown adds to a lane and to the view what depends on conditions of which the inventory does not tell.
+func (f *flows) unknown(v *view, l *laneSet, offers []*offer, asked families) {
+	l.open = newBitset(f.size)
+	if !slices.ContainsFunc(offers, func(o *offer) bool { return len(o.src.unknown) > 0 }) {
+		return
+	}
+	sure := func(s *sourceSet, fam int) bitset { return s.sure[fam] }
+	for _, o := range offers {
+		for fam := range f.has {
+			if asked&(1<<fam) == 0 || !o.on[fam] || len(o.src.unknown) == 0 {
+				continue
+			}
+			has := f.admittedTo(offers, fam, o.ports, sure)
+			for _, u := range o.src.unknown {
+				more := u.points[fam].without(has)
+				if more.count() == 0 {
+					continue
+				}
+				l.open.or(more)
+				v.open.or(more)
+				if v.needs[u.needs] == nil {
+					v.needs[u.needs] = newBitset(f.size)
+				}
+				v.needs[u.needs].or(more)
+			}
+		}
+	}
+	l.hope = f.every(v, asked, func(fam int) bitset {
+		return f.admittedTo(offers, fam, nil, func(s *sourceSet, fam int) bitset {
+			out := s.sure[fam].clone()
+			for _, u := range s.unknown {
+				out.or(u.points[fam])
+			}
+			return out
+		})
+	})
+}
+
 // rules joins the offers of each rule and lane; they come sorted so.
 func (f *flows) rules(v *view, offers []*offer, asked families) []*viewRule {
 	var out []*viewRule
 	for i := 0; i < len(offers); {
-		r := &viewRule{rule: offers[i].rule, lane: offers[i].lane, some: newBitset(f.size), maybe: newBitset(f.size)}
+		r := &viewRule{rule: offers[i].rule, lane: offers[i].lane, some: newBitset(f.size)}
 		var sure [2]bitset
 		for fam := range sure {
 			sure[fam] = newBitset(f.size)
@@ -108,7 +138,6 @@ func (f *flows) rules(v *view, offers []*offer, asked families) []*viewRule {
 				}
 				sure[fam].or(o.src.sure[fam])
 				r.some.or(o.src.sure[fam])
-				r.maybe.or(o.src.maybe[fam])
 			}
 		}
 		r.admits = f.every(v, asked, func(fam int) bitset { return sure[fam] })
@@ -148,65 +177,82 @@ func (f *flows) joinFamilies(v *view, asked families, by laneSets) *laneSet {
 
 // lane adds up what the offers of one lane admit in one family.
 func (f *flows) lane(offers []*offer, fam int) laneSet {
-	out := laneSet{newBitset(f.size), newBitset(f.size), newBitset(f.size)}
-	var rest []*offer // with some ports
-	var ports []span
+	out := f.newLaneSet()
 	for _, o := range offers {
 		if !o.on[fam] {
 			continue
 		}
 		out.some.or(o.src.sure[fam])
-		if o.part {
-			continue
-		}
-		out.any.or(o.src.sure[fam])
-		if everyPort(o.ports) {
-			out.all.or(o.src.sure[fam])
-		} else {
-			rest = append(rest, o)
-			ports = append(ports, o.ports...)
+		if !o.part {
+			out.any.or(o.src.sure[fam])
 		}
 	}
-	ports = spans.Join(ports)
-	if len(rest) == 0 || !everyPort(ports) {
-		return out
+	out.all = f.admittedTo(offers, fam, nil, func(s *sourceSet, fam int) bitset { return s.sure[fam] })
+	return out
+}
+
+// admittedTo holds the points that the offers of one lane admit in one family to all of the destination on all of some
+// ports; nil is every port. who says whom a rule's sources stand for.
+func (f *flows) admittedTo(offers []*offer, fam int, ports []span, who func(*sourceSet, int) bitset) bitset {
+	if everyPort(ports) {
+		ports = []span{{First: 1, Last: 65535}}
 	}
-	// Only together can these be every port: a point is admitted to all where it is between any two bounds.
+	out := newBitset(f.size)
+	var rest []*offer // with some of the ports
 	var bounds []int
-	for _, o := range rest {
-		for _, s := range o.ports {
-			bounds = append(bounds, s.First, s.Last+1)
-		}
-	}
-	slices.Sort(bounds)
-	together := out.any.clone()
-	for _, at := range slices.Compact(bounds) {
-		if at > 65535 {
-			break
-		}
-		here := out.all.clone()
-		for _, o := range rest {
-			if slices.ContainsFunc(o.ports, func(s span) bool { return s.First <= at && at <= s.Last }) {
-				here.or(o.src.sure[fam])
+	for _, o := range offers {
+		switch {
+		case !o.on[fam] || o.part:
+		case everyPort(o.ports) || holdsAll(o.ports, ports):
+			out.or(who(o.src, fam))
+		default:
+			rest = append(rest, o)
+			for _, s := range o.ports {
+				bounds = append(bounds, s.First, s.Last+1)
 			}
 		}
-		together.and(here)
 	}
-	out.all = together
-	return out
+	var together []span
+	for _, o := range rest {
+		together = append(together, o.ports...)
+	}
+	if !holdsAll(spans.Join(together), ports) {
+		return out
+	}
+	// Only together can these be all of the ports: a point is admitted to all where it is between any two bounds.
+	for _, s := range ports {
+		bounds = append(bounds, s.First)
+	}
+	slices.Sort(bounds)
+	var all bitset
+	for _, at := range slices.Compact(bounds) {
+		if !holdsPort(ports, at) {
+			continue
+		}
+		here := out.clone()
+		for _, o := range rest {
+			if holdsPort(o.ports, at) {
+				here.or(who(o.src, fam))
+			}
+		}
+		if all == nil {
+			all = here
+		}
+		all.and(here)
+	}
+	return all
 }
 
 // admitted says whether all of a lane is admitted from one device to another: in every family that they share, on every
 // port.
 func (f *flows) admitted(from, to, lane int) policy.Verdict {
-	v := f.own(to)
-	if l := v.lanes[lane]; l != nil && l.all.has(from) {
+	switch l := f.own(to).lanes[lane]; {
+	case l == nil:
+		return policy.Fail
+	case l.all.has(from):
 		return policy.Pass
-	}
-	for _, r := range v.rules {
-		if r.lane == lane && r.maybe.has(from) && everyPort(r.ports) {
-			return policy.Undecided
-		}
+	case l.hope != nil && l.hope.has(from):
+		return policy.Undecided
 	}
 	return policy.Fail
 }
