@@ -58,6 +58,8 @@ func checkSource(j *judgement, r *Result) {
 				Fix:   "iptables-legacy-save -t nat shows them; tailmesh-agent apply puts the agent's own in front",
 			})
 		case hasSeen && seen == own:
+		case t.By == nil && len(t.Maybe) == 0 && !hasSeen && j.ownLegacy() && ownTarget(j, fl) == own && j.legacyOf("nat") == "":
+			// The agent's own rule is the only one that could.
 		case len(t.Maybe) > 0 && t.Maybe[0].Own() && ownTarget(j, fl) == own:
 			// The rule is the agent's own, which is read in another way, too.
 		case len(t.Maybe) > 0 && (t.By == nil || t.Unread || to != own || !t.By.Own()):

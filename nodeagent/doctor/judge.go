@@ -156,7 +156,7 @@ func (j *judgement) prerouting(p desired.Packet, direction string) (Outcome, uin
 	p.Mark = 0
 	out := j.e.Rules.Filter(Prerouting, traced(p, direction, ""))
 	mark := out.Packet.Mark
-	if bit := uint32(j.doc.Routing.Mark); out.Packet.Unknown&bit != 0 && j.e.Facts.MarkOf(p, direction)&bit != 0 {
+	if bit := uint32(j.doc.Routing.Mark); (out.Packet.Unknown&bit != 0 || j.ownLegacy()) && j.e.Facts.MarkOf(p, direction)&bit != 0 {
 		mark |= bit // the agent's own rules are read in another way, too
 	}
 	return out, mark
@@ -170,8 +170,7 @@ func (j *judgement) carries(o Outcome, p desired.Packet, direction string, bit u
 	case o.Packet.Mark&bit == bit:
 		return yes
 	case o.Packet.Unknown&bit == 0:
-		// Rules of legacy iptables cannot be followed, but the agent's own are read.
-		return matches(len(j.e.Legacy) > 0 && j.e.Facts.MarkOf(p, direction)&bit == bit)
+		return matches(j.ownLegacy() && j.e.Facts.MarkOf(p, direction)&bit == bit)
 	}
 	p.Mark = 0
 	if j.e.Facts.MarkOf(p, direction)&bit == bit {

@@ -8,7 +8,7 @@ import (
 // LegacyTable is a table of legacy iptables that may decide on packets: one with rules, or one that could not be read.
 type LegacyTable struct {
 	Name  string // as "nat", or "ip6 nat"
-	Rules int    // and chains whose policy is not to accept
+	Rules int    // of others, and chains whose policy is not to accept
 	Err   string // why it could not be read; "" if it was
 }
 

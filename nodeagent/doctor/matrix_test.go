@@ -75,6 +75,13 @@ type fault struct {
 	unsure bool     // and without a probe it is not right, either
 }
 
+// legacyBackend has the agent use iptables-legacy, because kubelet does.
+func legacyBackend(n *ill) {
+	n.Run("iptables-legacy -t mangle -N KUBE-IPTABLES-HINT\nip6tables-legacy -t mangle -N KUBE-IPTABLES-HINT")
+	n.doc.Firewall.Backend = config.BackendIPTables
+	n.apply()
+}
+
 func faults() []fault {
 	peer := func(n *ill, key, field string, value any) { n.tailnet.peers[key][field] = value }
 	return []fault{
@@ -115,6 +122,15 @@ func faults() []fault {
 			n.doc.Firewall.Backend = config.BackendIPTables
 			n.apply()
 		}},
+		{name: "healthy, iptables-legacy backend", quiet: true, do: legacyBackend},
+		{name: "6 SNAT missing, iptables-legacy backend", do: func(n *ill) {
+			legacyBackend(n)
+			n.Run("iptables-legacy -t nat -F TAILMESH-POSTROUTING\nip6tables-legacy -t nat -F TAILMESH-POSTROUTING")
+		}, want: []string{"source.untranslated"}},
+		{name: "1 rule missing, iptables-legacy backend", do: func(n *ill) {
+			legacyBackend(n)
+			n.Run(noRule)
+		}, want: []string{"route.rule-missing"}},
 		{name: "6 SNAT missing, iptables backend", do: func(n *ill) {
 			n.doc.Firewall.Backend = config.BackendIPTables
 			n.apply()

@@ -17,6 +17,9 @@ func ownTables(f desired.Facts) []*desired.Table {
 	return out
 }
 
+// ownLegacy says whether the agent's own rules are in legacy iptables, whose rules are not followed but for those.
+func (j *judgement) ownLegacy() bool { return j.e.Facts.Tables[desired.IPTablesLegacy] != nil }
+
 // Own says whether the rule is in a table or a chain of the agent's own.
 func (r *Rule) Own() bool {
 	return r.Chain.Family == "inet" && r.Chain.Table == desired.TableName || strings.HasPrefix(r.Chain.Name, desired.ChainPrefix)

@@ -105,7 +105,8 @@ func legacyTable(f desired.Family, table string) ([]entry, error) {
 	}
 }
 
-// LegacyRules counts the rules of a table of iptables-legacy that exists, and the chains whose policy is not to accept.
+// LegacyRules counts the rules of a table of iptables-legacy that exists, and the chains whose policy is not to accept. The
+// agent's own chains and jumps are not among them.
 func LegacyRules(f desired.Family, table string) (int, error) {
 	entries, err := legacyTable(f, table)
 	count := 0
@@ -113,11 +114,15 @@ func LegacyRules(f desired.Family, table string) (int, error) {
 		switch {
 		case e.hook != "":
 			rules := chainRules(entries[i:])
-			count += len(rules)
+			for _, r := range rules {
+				if r.comment != desired.JumpComment {
+					count++
+				}
+			}
 			if policy := entries[i+len(rules)]; policy.jump == drop {
 				count++
 			}
-		case e.head != "" && i+1 < len(entries):
+		case e.head != "" && !strings.HasPrefix(e.head, desired.ChainPrefix) && i+1 < len(entries):
 			count += len(chainRules(entries[i+1:]))
 		}
 	}
