@@ -47,6 +47,7 @@ type cluster struct {
 	More  int           // nodes that are not named
 	All   []clusterNode // where that is so
 	Local []string
+	nodes []*node
 	mesh  tallyOfPairs // pairs inside, through the mesh
 	lan   int          // pairs inside, not through the mesh
 }
@@ -59,9 +60,21 @@ type clusterNode struct {
 // tallyOfPairs counts pairs of nodes by what the policy admits between them.
 type tallyOfPairs struct {
 	Both, OneWay, Refused, Open int
+	Bare                        int // without an overlay, so that nothing has to be admitted
 }
 
-func (t tallyOfPairs) Total() int { return t.Both + t.OneWay + t.Refused + t.Open }
+func (t tallyOfPairs) Total() int { return t.Good() + t.OneWay + t.Refused + t.Open }
+
+// Good counts those that lack nothing.
+func (t tallyOfPairs) Good() int { return t.Both + t.Bare }
+
+func (t *tallyOfPairs) add(o tallyOfPairs) {
+	t.Both += o.Both
+	t.OneWay += o.OneWay
+	t.Refused += o.Refused
+	t.Open += o.Open
+	t.Bare += o.Bare
+}
 
 // link is the bundle of pairs between two clusters.
 type link struct {
@@ -77,6 +90,7 @@ type link struct {
 type node struct {
 	name, location string
 	device         int  // -1 where the inventory has none
+	external       bool // shared in: another tailnet's policy says what it admits
 	lane           int  // that its packets to peers take; 0 where its protocol is none that policies know
 	bare           bool // without an overlay: there is nothing to admit
 	peers          map[string]bool
@@ -129,14 +143,16 @@ func (g *graph) meshNodes(f *flows, m *Mesh) []*node {
 		}
 		if n.device < 0 {
 			g.Unknown = append(g.Unknown, mn.Name)
+		} else {
+			n.external = f.devices[n.device].External
 		}
 		n.lane, n.bare = laneOf(mn.Protocol), mn.Protocol == noOverlay
-		if !slices.Contains(protocols, mn.Protocol) {
+		if !n.bare && !slices.Contains(protocols, mn.Protocol) {
 			protocols = append(protocols, mn.Protocol)
 		}
 		out = append(out, n)
 	}
-	g.Protocol = strings.Join(protocols, ", ")
+	g.Protocol = cmp.Or(strings.Join(protocols, ", "), noOverlay)
 	return out
 }
 
@@ -153,7 +169,8 @@ func laneOf(protocol string) int {
 	return 0
 }
 
-// tagNodes takes the devices that may send the overlay's protocol to another one, or that a requirement of it names.
+// tagNodes takes the devices that may send the overlay's protocol to another one, or that a requirement of it names; one
+// that is shared in only where a requirement names it.
 func (g *graph) tagNodes(f *flows, reqs []policy.RequirementResult) []*node {
 	lane := laneIPIP
 	named := map[string]bool{}
@@ -172,9 +189,12 @@ func (g *graph) tagNodes(f *flows, reqs []policy.RequirementResult) []*node {
 		}
 	}
 	g.Protocol = laneName(lane)
+	required := func(d policy.AccessDevice) bool {
+		return named[d.Name] || slices.ContainsFunc(d.Tags, func(t string) bool { return named[t] })
+	}
 	takes := make([]bool, len(f.devices))
 	for n, d := range f.devices {
-		takes[n] = takes[n] || named[d.Name] || slices.ContainsFunc(d.Tags, func(t string) bool { return named[t] })
+		takes[n] = takes[n] || required(d)
 		if d.External {
 			continue
 		}
@@ -182,8 +202,8 @@ func (g *graph) tagNodes(f *flows, reqs []policy.RequirementResult) []*node {
 		if l == nil {
 			continue
 		}
-		for m := range f.devices {
-			if m != n && l.all.has(m) {
+		for m, from := range f.devices {
+			if m != n && !from.External && l.all.has(m) {
 				takes[n], takes[m] = true, true
 			}
 		}
@@ -206,38 +226,27 @@ func (g *graph) tagNodes(f *flows, reqs []policy.RequirementResult) []*node {
 		case d.Owner != "":
 			location = agMember
 		}
-		required := named[d.Name] || slices.ContainsFunc(d.Tags, func(t string) bool { return named[t] })
-		out = append(out, &node{name: d.Name, location: location, device: n, lane: lane, required: required})
+		out = append(out, &node{
+			name: d.Name, location: location, device: n, external: d.External, lane: lane, required: required(d),
+		})
 	}
 	return out
 }
 
-// join judges the pairs and gathers them by cluster.
+// join judges all pairs, gathers them by cluster, and chooses what is drawn.
 func (g *graph) join(f *flows, nodes []*node, lines ruleLines) {
 	byLocation := map[string][]*node{}
 	for _, n := range nodes {
 		byLocation[n.location] = append(byLocation[n.location], n)
 	}
-	names := slices.Sorted(maps.Keys(byLocation))
-	if len(names) > maxClusters {
-		slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(len(byLocation[b]), len(byLocation[a])) })
-		left := names[maxClusters:]
-		names = names[:maxClusters]
-		slices.Sort(names)
-		n := 0
-		for _, l := range left {
-			n += len(byLocation[l])
-		}
-		g.Left = fmt.Sprintf("The %d largest of %d clusters are drawn; %s of the others not.", maxClusters, maxClusters+len(left), plural(n, "node"))
-	}
-	for i, name := range names {
-		c := &cluster{Name: cmp.Or(name, "no location"), Count: len(byLocation[name])}
+	for i, name := range slices.Sorted(maps.Keys(byLocation)) {
+		c := &cluster{Name: cmp.Or(name, "no location"), Count: len(byLocation[name]), nodes: byLocation[name]}
 		g.Clusters = append(g.Clusters, c)
 		for j := 0; j <= i; j++ {
 			l := &link{A: g.Clusters[j].Name, B: c.Name, a: j, b: i}
 			rules := map[string]bool{}
-			for x, n := range byLocation[name] {
-				others := byLocation[names[j]]
+			for x, n := range c.nodes {
+				others := g.Clusters[j].nodes
 				if i == j {
 					others = others[:x]
 				}
@@ -252,13 +261,13 @@ func (g *graph) join(f *flows, nodes []*node, lines ruleLines) {
 					g.pair(f, n, m, l, rules)
 				}
 			}
+			if l.Pairs.Total() == 0 {
+				continue
+			}
 			for _, path := range slices.Sorted(maps.Keys(rules)) {
 				l.Rules = append(l.Rules, lines.place(path))
 			}
 			slices.SortStableFunc(l.Rules, func(a, b place) int { return cmp.Compare(a.Line, b.Line) })
-			if l.Pairs.Total() == 0 {
-				continue
-			}
 			l.describe(g)
 			if i == j {
 				c.mesh = l.Pairs
@@ -267,31 +276,79 @@ func (g *graph) join(f *flows, nodes []*node, lines ruleLines) {
 		}
 	}
 	mark(nodes)
-	for i, c := range g.Clusters {
-		c.describe(g, byLocation[names[i]])
+	g.cut()
+	for _, c := range g.Clusters {
+		c.describe(g)
 	}
 	slices.SortStableFunc(g.Links, func(x, y *link) int { return cmp.Or(cmp.Compare(x.a, y.a), cmp.Compare(x.b, y.b)) })
+}
+
+// cut takes out of the drawing what it has no room for, and says what that is: clusters with trouble stay, then large ones.
+func (g *graph) cut() {
+	if len(g.Clusters) <= maxClusters {
+		return
+	}
+	bad := make([]int, len(g.Clusters))
+	for _, l := range g.Links {
+		n := l.Pairs.Total() - l.Pairs.Good()
+		bad[l.a] += n
+		bad[l.b] += n
+	}
+	order := make([]int, len(g.Clusters))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(bad[b], bad[a]), cmp.Compare(g.Clusters[b].Count, g.Clusters[a].Count))
+	})
+	kept := order[:maxClusters]
+	slices.Sort(kept)
+	all, nodes := len(g.Clusters), g.Nodes
+	var clusters []*cluster
+	at := map[int]int{}
+	for _, i := range kept {
+		at[i] = len(clusters)
+		clusters = append(clusters, g.Clusters[i])
+		nodes -= g.Clusters[i].Count
+	}
+	var links []*link
+	var left tallyOfPairs
+	for _, l := range g.Links {
+		a, okA := at[l.a]
+		b, okB := at[l.b]
+		if !okA || !okB {
+			left.add(l.Pairs)
+			continue
+		}
+		l.a, l.b = a, b
+		links = append(links, l)
+	}
+	g.Clusters, g.Links = clusters, links
+	g.Left = fmt.Sprintf("Of the %d clusters the %d with most pairs that are not admitted both ways are drawn, then the largest. %s of the others not, with %s.",
+		all, maxClusters, plural(nodes, "node"), left.text(g.Protocol))
 }
 
 // pair judges one pair of nodes in both directions.
 func (g *graph) pair(f *flows, n, m *node, l *link, rules map[string]bool) {
 	there, back := f.way(n, m, rules), f.way(m, n, rules)
-	var to, sum *int
+	var t tallyOfPairs
 	switch {
+	case n.bare && m.bare:
+		t.Bare++
 	case there == policy.Undecided || back == policy.Undecided:
-		to, sum = &l.Pairs.Open, &g.Sum.Open
+		t.Open++
 	case there == policy.Pass && back == policy.Pass:
-		to, sum = &l.Pairs.Both, &g.Sum.Both
+		t.Both++
 	case there != back:
-		to, sum = &l.Pairs.OneWay, &g.Sum.OneWay
+		t.OneWay++
 	case g.ByTag && (!n.required || !m.required): // nobody means to join these two
 		return
 	default:
-		to, sum = &l.Pairs.Refused, &g.Sum.Refused
+		t.Refused++
 	}
-	*to++
-	*sum++
-	if to != &l.Pairs.Both {
+	l.Pairs.add(t)
+	g.Sum.add(t)
+	if t.Good() == 0 && !n.external && !m.external {
 		n.bad, m.bad = append(n.bad, m.name), append(m.bad, n.name)
 	}
 }
@@ -301,7 +358,7 @@ func (f *flows) way(from, to *node, rules map[string]bool) policy.Verdict {
 	switch {
 	case from.bare:
 		return policy.Pass
-	case from.device < 0 || to.device < 0 || from.lane == 0:
+	case from.device < 0 || to.device < 0 || from.lane == 0 || to.external:
 		return policy.Undecided
 	}
 	for _, r := range f.own(to.device).rules {
@@ -314,7 +371,7 @@ func (f *flows) way(from, to *node, rules map[string]bool) policy.Verdict {
 
 func (l *link) describe(g *graph) {
 	t := l.Pairs
-	l.State, l.Label = "good", fmt.Sprint(t.Both)
+	l.State, l.Label = "good", fmt.Sprint(t.Good())
 	var parts []string
 	say := func(n int, what string) {
 		if n > 0 {
@@ -327,7 +384,7 @@ func (l *link) describe(g *graph) {
 	if len(parts) > 0 {
 		l.State = "warn"
 		l.Label = strings.Join(parts, ", ")
-		if t.Both > 0 {
+		if t.Good() > 0 {
 			l.Label = fmt.Sprintf("%s of %d", l.Label, t.Total())
 		}
 		if t.Refused > 0 {
@@ -335,20 +392,20 @@ func (l *link) describe(g *graph) {
 		}
 	}
 	l.Title = fmt.Sprintf("%s and %s: %s", l.A, l.B, t.text(g.Protocol))
-	if l.A == l.B {
+	if l.a == l.b {
 		l.Title = fmt.Sprintf("inside %s: %s", l.A, t.text(g.Protocol))
 	}
 }
 
 func (t tallyOfPairs) text(protocol string) string {
-	if protocol == noOverlay {
+	if t.Bare == t.Total() {
 		return plural(t.Total(), "pair") + ", without an overlay that the policy would have to let through"
 	}
 	parts := []string{plural(t.Total(), "pair"), fmt.Sprintf("%s admitted both ways for %d", protocol, t.Both)}
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{t.OneWay, "one way only"}, {t.Refused, "refused"}, {t.Open, "not known"}} {
+	}{{t.OneWay, "one way only"}, {t.Refused, "refused"}, {t.Open, "not known"}, {t.Bare, "without an overlay"}} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}
@@ -364,9 +421,9 @@ func (g *graph) Listed() bool {
 // Text says of all pairs what is admitted.
 func (g *graph) Text() string { return g.Sum.text(g.Protocol) }
 
-func (c *cluster) describe(g *graph, nodes []*node) {
-	slices.SortFunc(nodes, func(a, b *node) int { return strings.Compare(a.name, b.name) })
-	for _, n := range nodes {
+func (c *cluster) describe(g *graph) {
+	slices.SortFunc(c.nodes, func(a, b *node) int { return strings.Compare(a.name, b.name) })
+	for _, n := range c.nodes {
 		c.All = append(c.All, n.describe(g))
 	}
 	trouble := slices.DeleteFunc(slices.Clone(c.All), func(n clusterNode) bool { return !n.Trouble })
@@ -390,7 +447,7 @@ func (c *cluster) describe(g *graph, nodes []*node) {
 		if g.ByTag {
 			text = plural(t.Total(), "pair")
 		}
-		if bad := t.Total() - t.Both; bad > 0 {
+		if bad := t.Total() - t.Good(); bad > 0 {
 			text += fmt.Sprintf(", %d not both ways", bad)
 		}
 		c.Local = append(c.Local, text)
@@ -402,6 +459,8 @@ func (n *node) describe(g *graph) clusterNode {
 	switch {
 	case n.device < 0:
 		out.Title += ": not in the inventory"
+	case n.external:
+		out.Title += ": shared in, and another tailnet's policy says what it admits"
 	case len(n.bad) > 0:
 		slices.Sort(n.bad)
 		few := n.bad[:min(len(n.bad), 8)]

@@ -208,7 +208,7 @@ func (b *box) fill(c *cluster) {
 	class := "direct"
 	if c.mesh.Total() > 0 && c.mesh.Total() >= c.lan {
 		class = "over"
-		if c.mesh.Both < c.mesh.Total() {
+		if c.mesh.Good() < c.mesh.Total() {
 			class = "over warn"
 		}
 	}
@@ -229,7 +229,7 @@ func (b *box) fill(c *cluster) {
 			class = ""
 		case strings.HasSuffix(t, " direct"):
 			class = "direct"
-		case c.mesh.Both < c.mesh.Total():
+		case c.mesh.Good() < c.mesh.Total():
 			class = "over warn"
 		}
 		b.Foot = append(b.Foot, text{X: b.X + pad, Y: y - 5, Text: t, Class: class})

@@ -1,10 +1,14 @@
 package report
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy"
 )
 
 func TestParseMesh(t *testing.T) {
@@ -100,6 +104,128 @@ func TestGraph(t *testing.T) {
 	}
 }
 
+// TestGraphCut has more locations than a drawing has room for: all pairs count, and those in trouble are drawn.
+func TestGraphCut(t *testing.T) {
+	var locations []string
+	for i := range maxClusters + 4 {
+		locations = append(locations, fmt.Sprintf("l%02d", i))
+	}
+	nodes := 2 * len(locations)
+	whole := nodes * (nodes - 1) / 2
+	direct := len(locations) // one pair in each
+	for name, tc := range map[string]struct {
+		broken []int
+		want   tallyOfPairs
+		drawn  []string
+		left   string
+	}{
+		"no trouble":   {nil, tallyOfPairs{Both: whole - direct}, locations[:maxClusters], "Of the 20 clusters the 16 with most"},
+		"last of them": {[]int{nodes - 2, nodes - 1}, tallyOfPairs{Both: whole - direct - 2*(nodes-2), Refused: 2 * (nodes - 2)}, append(slices.Clone(locations[:maxClusters-1]), locations[len(locations)-1]), "16 refused"},
+		"a node of it": {[]int{nodes - 1}, tallyOfPairs{Both: whole - direct - (nodes - 2), Refused: nodes - 2}, append(slices.Clone(locations[:maxClusters-1]), locations[len(locations)-1]), "8 refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(nodes, locations, tc.broken...)
+			in := f.input(t)
+			g := newGraph(newFlows(in.Report.Compiled.Access(), in.Report.Policy), &in, ruleLines{})
+			if diff := cmp.Diff(tc.want, g.Sum); diff != "" {
+				t.Errorf("pairs (-want +got):\n%s", diff)
+			}
+			var drawn []string
+			marked := 0
+			for _, c := range g.Clusters {
+				drawn = append(drawn, c.Name)
+				for _, n := range c.Nodes {
+					if n.Trouble {
+						marked++
+					}
+				}
+			}
+			if diff := cmp.Diff(tc.drawn, drawn); diff != "" {
+				t.Errorf("drawn (-want +got):\n%s", diff)
+			}
+			if marked != len(tc.broken) {
+				t.Errorf("%d nodes are marked, want %d", marked, len(tc.broken))
+			}
+			if !strings.Contains(g.Left, tc.left) {
+				t.Errorf("of what is not drawn it says %q, want %q", g.Left, tc.left)
+			}
+			sum := 0
+			for _, l := range g.Links {
+				sum += l.Pairs.Total()
+				if l.A != g.Clusters[l.a].Name || l.B != g.Clusters[l.b].Name {
+					t.Errorf("a link between %s and %s is drawn between %s and %s", l.A, l.B, g.Clusters[l.a].Name, g.Clusters[l.b].Name)
+				}
+			}
+			if want := 4 * maxClusters * (maxClusters - 1) / 2; sum != want {
+				t.Errorf("%d pairs are drawn, want %d", sum, want)
+			}
+		})
+	}
+}
+
+// TestGraphSharedIn has a device that is shared in: what it admits is its own tailnet's affair.
+func TestGraphSharedIn(t *testing.T) {
+	shared := func(f *fixture) *policy.Device {
+		for i := range f.inventory.Devices {
+			if d := &f.inventory.Devices[i]; d.Hostname == "b-k8s-06" {
+				d.IsExternal = true
+				return d
+			}
+		}
+		t.Fatal("no such node")
+		return nil
+	}
+	rules := `{"tagOwners": {"tag:node": [], "tag:ci": [], "tag:db": [], "tag:web": [], "tag:monitor": [], "tag:router": []},
+		"grants": [{"src": ["*"], "dst": ["tag:node"], "ip": ["ip-in-ip:*"]}]}`
+	f := newFixture(6, []string{"a", "b"})
+	f.policy = rules
+	shared(f)
+	in := f.input(t)
+	g := newGraph(newFlows(in.Report.Compiled.Access(), in.Report.Policy), &in, ruleLines{})
+	if diff := cmp.Diff(tallyOfPairs{Both: 6, Open: 3}, g.Sum); diff != "" {
+		t.Errorf("of a mesh, pairs (-want +got):\n%s", diff)
+	}
+	for _, c := range g.Clusters {
+		for _, n := range c.Nodes {
+			if n.Trouble || strings.Contains(n.Title, "not admitted") {
+				t.Errorf("%s is said to be in trouble: %s", n.Name, n.Title)
+			}
+			if n.Name == "b-k8s-06" && !strings.Contains(n.Title, "shared in") {
+				t.Errorf("of the shared node it says %q", n.Title)
+			}
+		}
+	}
+	for name, reqs := range map[string][]policy.Requirement{
+		"by rules":       nil,
+		"by requirement": {{Src: []string{"tag:node"}, Dst: []string{"tag:node"}, Proto: "ip-in-ip"}},
+	} {
+		f = newFixture(6, []string{"a", "b"})
+		f.policy, f.documents, f.requirements = strings.Replace(rules, `["*"]`, `["tag:node", "autogroup:shared"]`, 1), nil, reqs
+		shared(f)
+		in = f.input(t)
+		g = newGraph(newFlows(in.Report.Compiled.Access(), in.Report.Policy), &in, ruleLines{})
+		if diff := cmp.Diff(tallyOfPairs{Both: 10}, g.Sum); diff != "" {
+			t.Errorf("%s, pairs (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestGraphMissing marks a node that the inventory does not have, although its peers are as often not admitted.
+func TestGraphMissing(t *testing.T) {
+	f := newFixture(2, []string{"a", "b"})
+	f.inventory.Devices = slices.DeleteFunc(f.inventory.Devices, func(d policy.Device) bool { return d.Hostname == "b-k8s-02" })
+	in := f.input(t)
+	g := newGraph(newFlows(in.Report.Compiled.Access(), in.Report.Policy), &in, ruleLines{})
+	if diff := cmp.Diff(tallyOfPairs{Open: 1}, g.Sum); diff != "" {
+		t.Errorf("pairs (-want +got):\n%s", diff)
+	}
+	for _, n := range g.Clusters[1].Nodes {
+		if !n.Trouble || !strings.Contains(n.Title, "not in the inventory") {
+			t.Errorf("%s is not marked: %s", n.Name, n.Title)
+		}
+	}
+}
+
 func TestGraphByTag(t *testing.T) {
 	f := newFixture(6, []string{"a", "b"}, 5)
 	f.documents = nil
@@ -124,7 +250,7 @@ func TestGraphByTag(t *testing.T) {
 // TestGraphProtocols is about the protocol that the documents name.
 func TestGraphProtocols(t *testing.T) {
 	for protocol, want := range map[string]tallyOfPairs{
-		"ip-in-ip": {Refused: 4}, "gre": {Both: 4}, "47": {Both: 4}, "udp": {Refused: 4}, "none": {Both: 4}, "ipip6": {Open: 4},
+		"ip-in-ip": {Refused: 4}, "gre": {Both: 4}, "47": {Both: 4}, "udp": {Refused: 4}, "none": {Bare: 4}, "ipip6": {Open: 4},
 	} {
 		t.Run(protocol, func(t *testing.T) {
 			f := newFixture(4, []string{"a", "b"})
