@@ -2,6 +2,7 @@ package desired
 
 import (
 	"net/netip"
+	"slices"
 
 	"go4.org/netipx"
 )
@@ -14,7 +15,13 @@ import (
 // It is said for each half of the pods' network by itself: older versions of kube-router look for their network in the
 // text of all rules, and would take the agent's rule for their own.
 func (b *builder) answers(f Family, pods []netip.Prefix, bit uint32) {
-	packet := Packet{Src: b.unused(pods[0]), Dst: f.MeshRange().Addr().Next()}
+	for _, network := range pods {
+		b.answersOf(f, network, bit)
+	}
+}
+
+func (b *builder) answersOf(f Family, pods netip.Prefix, bit uint32) {
+	packet := Packet{Src: b.unused(pods), Dst: f.MeshRange().Addr().Next()}
 	var tailscale Rule // zero until it is found
 	for _, r := range b.facts.Rules {
 		if r.Family != f || r.Own() || r.Action != Lookup {
@@ -30,10 +37,13 @@ func (b *builder) answers(f Family, pods []netip.Prefix, bit uint32) {
 				return // it comes first
 			}
 			for _, half := range halves(r.Src) {
-				b.state.Rules = append(b.state.Rules, Rule{
+				rule := Rule{
 					Family: f, Priority: tailscale.Priority - 1, Src: half, Dst: f.MeshRange(), Mask: bit,
 					Action: Lookup, Table: r.Table, Protocol: RouteProtocol,
-				})
+				}
+				if !slices.Contains(b.state.Rules, rule) { // one rule of the CNI's may serve several networks
+					b.state.Rules = append(b.state.Rules, rule)
+				}
 			}
 			return
 		}

@@ -2,6 +2,8 @@ package desired_test
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -41,6 +43,15 @@ func TestAnswersOfPods(t *testing.T) {
 			"5269: from 10.244.0.0/17 to 100.64.0.0/10 fwmark 0/0x2000 lookup 77 proto 116",
 			"5269: from 10.244.128.0/17 to 100.64.0.0/10 fwmark 0/0x2000 lookup 77 proto 116",
 		}},
+		{"two networks", []desired.Rule{tailscale, rule(32764, "10.245.1.0/24", 77), rule(32765, "10.244.1.0/24", 77), main}, append(slices.Clone(said),
+			"5269: from 10.245.1.0/25 to 100.64.0.0/10 fwmark 0/0x2000 lookup 77 proto 116",
+			"5269: from 10.245.1.128/25 to 100.64.0.0/10 fwmark 0/0x2000 lookup 77 proto 116",
+		)},
+		{"two networks, one in front", []desired.Rule{rule(5209, "10.245.1.0/24", 77), tailscale, rule(32765, "10.244.1.0/24", 77), main}, said},
+		{"two networks by one rule", []desired.Rule{tailscale, rule(32765, "10.244.0.0/15", 77), main}, []string{
+			"5269: from 10.244.0.0/16 to 100.64.0.0/10 fwmark 0/0x2000 lookup 77 proto 116",
+			"5269: from 10.245.0.0/16 to 100.64.0.0/10 fwmark 0/0x2000 lookup 77 proto 116",
+		}},
 		{"of others than pods", []desired.Rule{tailscale, rule(32765, "10.9.0.0/16", 77), main}, nil},
 		{"to the main table", []desired.Rule{tailscale, rule(32765, "10.244.1.0/24", 254), main}, nil},
 		{"of another family", []desired.Rule{tailscale, otherFamily, main}, nil},
@@ -53,7 +64,11 @@ func TestAnswersOfPods(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			facts := nodeFacts()
 			facts.Rules = tt.rules
-			state, err := desired.Build(document(t, `,"pod_cidrs":["10.244.1.0/24"]`), facts)
+			pods := `"10.244.1.0/24"`
+			if strings.HasPrefix(tt.name, "two networks") {
+				pods = `"10.244.1.0/24", "10.245.1.0/24"`
+			}
+			state, err := desired.Build(document(t, `,"pod_cidrs":[`+pods+`]`), facts)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,6 +15,7 @@ const (
 	DeleteRule      = "delete rule"
 	InsertJump      = "insert jump"
 	DeleteJump      = "delete jump"
+	MoveJump        = "move jump"    // to the front, without a moment in which there is none
 	DeleteChain     = "delete chain" // with its rules
 )
 
@@ -46,6 +47,8 @@ func (c FirewallChange) iptables() string {
 		return fmt.Sprintf("%s -I %s 1 %s", tool, c.Chain.Hook, quote(c.Chain.Jump()))
 	case DeleteJump:
 		return fmt.Sprintf("%s -D %s %s", tool, c.Chain.Hook, quote(c.Chain.Jump()))
+	case MoveJump:
+		return fmt.Sprintf("printf '%s' | %s-restore --noflush", strings.ReplaceAll(c.Chain.MoveJump(), "\n", `\n`), strings.TrimSuffix(tool, " -t "+c.Chain.Type))
 	case DeleteChain:
 		return fmt.Sprintf("%[1]s -F %[2]s && %[1]s -X %[2]s", tool, c.Chain.Name)
 	}
@@ -55,6 +58,12 @@ func (c FirewallChange) iptables() string {
 // Jump returns the agent's jump to the chain, as arguments of iptables.
 func (c Chain) Jump() []string {
 	return []string{"-m", "comment", "--comment", JumpComment, "-j", c.Name}
+}
+
+// MoveJump returns what iptables-restore does to bring the agent's jump to the front, at once.
+func (c Chain) MoveJump() string {
+	jump := quote(c.Jump())
+	return fmt.Sprintf("*%[1]s\n-D %[2]s %[3]s\n-I %[2]s 1 %[3]s\nCOMMIT\n", c.Type, c.Hook, jump)
 }
 
 func iptablesTool(f Family) string {
@@ -131,10 +140,14 @@ func diffIPTables(have, want *Table) []FirewallChange {
 		}
 		first = append(first, diffRules(c.bare(), old.Rules, c.Rules)...)
 		if !slices.Equal(old.Jumps, c.Jumps) {
-			for range old.Jumps {
-				first = append(first, FirewallChange{Op: DeleteJump, Chain: c.bare()})
+			op := InsertJump
+			if len(old.Jumps) > 0 {
+				op = MoveJump
+				for range old.Jumps[1:] {
+					first = append(first, FirewallChange{Op: DeleteJump, Chain: c.bare()})
+				}
 			}
-			first = append(first, FirewallChange{Op: InsertJump, Chain: c.bare()})
+			first = append(first, FirewallChange{Op: op, Chain: c.bare()})
 		}
 	}
 	for _, c := range have.Chains {

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
+	"slices"
 	"syscall"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
@@ -30,6 +32,8 @@ type Node struct {
 	Compare bool
 
 	lastTailnet *desired.Tailnet
+	lastPods    []netip.Prefix      // that were found
+	reached     map[netip.Addr]bool // the peers' addresses that packets went to by the mesh when last looked at
 }
 
 // Plan is what would be done to a node, and how things stand before it.
@@ -71,12 +75,9 @@ func (n *Node) Prepare(ctx context.Context, doc config.Document) (Plan, error) {
 	}
 	notes = append(notes, trouble...)
 	if len(doc.PodCIDRs) == 0 {
-		for _, found := range pods.Find(n.Files, facts) {
-			doc.PodCIDRs = append(doc.PodCIDRs, found.Networks...)
-			notes = append(notes, desired.Note{
-				Code: desired.NotePodsFound, Message: fmt.Sprintf("networks of pods: %s, from %s", found.Networks, found.Where),
-			})
-		}
+		var found []desired.Note
+		doc.PodCIDRs, found = n.findPods(facts)
+		notes = append(notes, found...)
 	}
 	state, err := desired.Build(doc, facts)
 	if err != nil {
@@ -98,6 +99,31 @@ func (n *Node) Prepare(ctx context.Context, doc config.Document) (Plan, error) {
 		return Plan{}, err
 	}
 	return p, nil
+}
+
+// findPods returns the pods' networks that are found on the node. Of a family of which nothing is found any more, those
+// serve that were found last: pods of it may run all the same.
+func (n *Node) findPods(facts desired.Facts) (networks []netip.Prefix, notes []desired.Note) {
+	for _, found := range pods.Find(n.Files, facts) {
+		networks = append(networks, found.Networks...)
+		notes = append(notes, desired.Note{
+			Code: desired.NotePodsFound, Message: fmt.Sprintf("networks of pods: %s, from %s", found.Networks, found.Where),
+		})
+	}
+	for _, f := range desired.Families() {
+		of := func(p netip.Prefix) bool { return desired.FamilyOf(p.Addr()) == f }
+		if slices.ContainsFunc(networks, of) {
+			continue
+		}
+		if last := slices.DeleteFunc(slices.Clone(n.lastPods), func(p netip.Prefix) bool { return !of(p) }); len(last) > 0 {
+			networks = append(networks, last...)
+			notes = append(notes, desired.Note{
+				Code: desired.NotePodsFound, Message: fmt.Sprintf("networks of pods: %s, as found before; now there is no sign of them", last),
+			})
+		}
+	}
+	n.lastPods = networks
+	return networks, notes
 }
 
 // tailnet returns the last answer of tailscaled's. That it is not there, or not connected, shows in the interface; that it
@@ -146,16 +172,13 @@ func (p Plan) shadowed(ctx context.Context, k kernel.Interface, priority uint32)
 
 // Apply carries out a plan and judges what came of it.
 func (n *Node) Apply(ctx context.Context, p Plan) (Report, error) {
-	facts, dropped := p.Facts, 0
+	facts := p.Facts
 	if !p.Changes.Empty() {
 		if ctx.Err() != nil {
 			return Report{}, fmt.Errorf("stopped before anything was changed: %w", context.Cause(ctx))
 		}
 		err := n.Kernel.Apply(ctx, p.Changes)
 		if err != nil {
-			return Report{}, err
-		}
-		if dropped, err = n.Kernel.DropFlows(ctx, p.State.Flows()); err != nil {
 			return Report{}, err
 		}
 		if facts, err = n.Kernel.Facts(ctx); err != nil {
@@ -166,12 +189,29 @@ func (n *Node) Apply(ctx context.Context, p Plan) (Report, error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("verify: %w", err)
 	}
+	// Connections that began before the changes, or while a peer was not reached, go on as they began.
+	now := report.reached()
+	if !p.Changes.Empty() || more(now, n.reached) {
+		if report.Dropped, err = n.Kernel.DropFlows(ctx, p.State.Flows()); err != nil {
+			return Report{}, err
+		}
+	}
+	n.reached = now
 	report.Changes = p.Changes.Lines()
-	report.Dropped = dropped
 	for i, before := range p.Before {
 		report.Peers[i].Before = before
 	}
 	return report, nil
+}
+
+// more says whether one of now is not among those of before.
+func more(now, before map[netip.Addr]bool) bool {
+	for a := range now {
+		if !before[a] {
+			return true
+		}
+	}
+	return false
 }
 
 // Look judges a node as the plan found it.

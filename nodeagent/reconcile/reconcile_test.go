@@ -337,3 +337,45 @@ func TestTailscaledInTrouble(t *testing.T) {
 		}
 	}
 }
+
+// The networks that were found serve on when a family of them is not to be found for a while, alone or with the other.
+func TestPodsNotFoundAnyMore(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		families []desired.Family
+	}{{"IPv6", []desired.Family{desired.IPv6}}, {"IPv4", []desired.Family{desired.IPv4}}, {"both", desired.Families()}} {
+		t.Run(c.name, func(t *testing.T) {
+			k := newNode()
+			n := &reconcile.Node{Kernel: k}
+			doc := document(12)
+			doc.PodCIDRs = nil
+			bring := func() (reconcile.Plan, reconcile.Report) {
+				p, err := n.Prepare(t.Context(), doc)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r, err := n.Apply(t.Context(), p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return p, r
+			}
+			bring()
+			lost := func(p netip.Prefix) bool { return slices.Contains(c.families, desired.FamilyOf(p.Addr())) }
+			k.Rules = slices.DeleteFunc(k.Rules, func(r desired.Rule) bool { return r.Src.IsValid() && lost(r.Src) })
+			for i, l := range k.Links {
+				if l.Name == "kube-bridge" {
+					k.Links[i].Addresses = slices.DeleteFunc(slices.Clone(l.Addresses), lost)
+				}
+			}
+			p, r := bring()
+			if len(r.Changes) > 0 || len(p.Document.PodCIDRs) != 2 {
+				t.Errorf("pods %s, changes %q", p.Document.PodCIDRs, r.Changes)
+			}
+			said := slices.ContainsFunc(p.State.Notes, func(n desired.Note) bool { return strings.Contains(n.Message, "as found before") })
+			if !said {
+				t.Errorf("nobody says so: %v", p.State.Notes)
+			}
+		})
+	}
+}

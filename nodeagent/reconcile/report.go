@@ -152,6 +152,17 @@ func explain(state desired.State, facts desired.Facts, probe desired.Probe, answ
 	return Wrong, fmt.Sprintf("table %d has no route to it: tailscaled does not know this address", table)
 }
 
+// reached returns the addresses of peers that packets go to by the mesh.
+func (r Report) reached() map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for _, p := range r.Peers {
+		if p.Verdict == OK {
+			out[p.Address] = true
+		}
+	}
+	return out
+}
+
 // later returns the rule at the place where it would have come to stand behind the agent's and in front of Tailscale's.
 func later(r desired.Rule) desired.Rule {
 	const beforeTailscale = 5209

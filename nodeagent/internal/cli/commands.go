@@ -73,7 +73,7 @@ func (c *command) askDoctor(ctx context.Context, doc config.Document, r *reconci
 	}
 	for _, f := range doctor.Judge(evidence).Findings() {
 		area, _, _ := strings.Cut(f.Code, ".")
-		beyond := slices.Contains([]string{"firewall", "source", "peer-connections"}, area) || f.Code == "return.firewall"
+		beyond := slices.Contains([]string{"firewall", "source", "connections", "peer-connections"}, area) || f.Code == "return.firewall"
 		if !beyond || f.Level == doctor.Unknown || f.Behind != "" {
 			continue
 		}

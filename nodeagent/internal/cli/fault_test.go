@@ -323,3 +323,26 @@ func TestTableGoneBeforeAChange(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A connection that begins while tailscaled is away takes the CNI's way and keeps the pod's own source. When the peer is
+// reached again it must begin anew, though nothing of the agent's has changed.
+func TestConnectionBegunMeanwhile(t *testing.T) {
+	overFirewalls(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		closeTunnel(node)
+		a := b.agent(t, b.document(""))
+		s := startService(t, node, a)
+		s.status("ok: 2 of 2")
+		node.StopTailscale()
+		s.status("unknown: 0 of 2")
+		ping := node.StartPing(nstest.Peer)
+		node.Wait(func() bool { return ping.Lost() > 1 })
+		node.StartTailscale()
+		if !ping.Answered() {
+			t.Errorf("the connection that began meanwhile is never answered; log:\n%s", s.log)
+		}
+		if !strings.Contains(s.log.String(), "made stale connections begin anew") {
+			t.Errorf("the log does not say so:\n%s", s.log)
+		}
+	})
+}

@@ -87,7 +87,9 @@ func (c *command) printApplied(_ config.Document, r reconcile.Report) {
 		fmt.Fprintf(c.env.Stdout, "connections of pods to peers that had kept their own source, made to begin anew: %d\n", r.Dropped)
 	}
 	if len(r.Changes) == 0 {
-		fmt.Fprintln(c.env.Stdout, "nothing to do")
+		if r.Dropped == 0 {
+			fmt.Fprintln(c.env.Stdout, "nothing to do")
+		}
 		if r.Verdict() == reconcile.OK {
 			return
 		}

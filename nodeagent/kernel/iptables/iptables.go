@@ -5,9 +5,12 @@
 package iptables
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/coreos/go-iptables/iptables"
@@ -241,6 +244,8 @@ func (f *Firewall) apply(c desired.FirewallChange) error {
 		return ipt.DeleteById(table, name, c.Position)
 	case desired.InsertJump:
 		return ipt.Insert(table, hook, 1, c.Chain.Jump()...)
+	case desired.MoveJump:
+		return moveJump(c)
 	case desired.DeleteJump:
 		return ipt.Delete(table, hook, c.Chain.Jump()...)
 	case desired.DeleteChain:
@@ -249,17 +254,31 @@ func (f *Firewall) apply(c desired.FirewallChange) error {
 	return errors.ErrUnsupported
 }
 
+// moveJump has iptables-restore take the jump away and put it in front at once, which two commands could not.
+func moveJump(c desired.FirewallChange) error {
+	path, err := find(c.Backend, c.Chain.Family)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(path+"-restore", "--noflush", "--wait", strconv.Itoa(lockWait))
+	cmd.Stdin = strings.NewReader(c.Chain.MoveJump())
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(said))
+	}
+	return nil
+}
+
 // problem puts an error of the tool into words.
 func problem(err error, command string) error {
+	if isLocked(err) {
+		return &LockedError{Command: command}
+	}
 	known, ok := errors.AsType[*iptables.Error](err)
 	if !ok {
 		return fmt.Errorf("%s: %w", command, err)
 	}
 	// Text is all that the library has; iptables itself is not translated.
 	text := known.Error()
-	if isLocked(err) {
-		return &LockedError{Command: command}
-	}
 	if strings.Contains(text, "Can't open socket to ipset") || strings.Contains(text, "you must be root") {
 		return fmt.Errorf("iptables needs CAP_NET_RAW beside CAP_NET_ADMIN: run as root, or add it to the unit as its comments say "+
 			"(stopped at %s)", command)
