@@ -119,8 +119,12 @@ func newGraph(f *flows, in *Input, lines ruleLines) *graph {
 }
 
 func (g *graph) meshNodes(f *flows, m *Mesh) []*node {
-	if m.Name != "" {
-		g.Title = fmt.Sprintf("Mesh %s by location", m.Name)
+	switch len(m.Names) {
+	case 0:
+	case 1:
+		g.Title = fmt.Sprintf("Mesh %s by location", m.Names[0])
+	default:
+		g.Title = fmt.Sprintf("Meshes %s by location", strings.Join(m.Names, ", "))
 	}
 	byName := map[string]int{}
 	for n, d := range f.devices {

@@ -15,8 +15,8 @@ import (
 
 // Mesh is what the documents of a mesh's nodes tell.
 type Mesh struct {
-	Name  string
-	Nodes []Node // sorted by name
+	Names []string // of the meshes, sorted; more than one where documents of several are given
+	Nodes []Node   // sorted by name
 }
 
 // Node is a node of a mesh.
@@ -82,7 +82,9 @@ func ParseMesh(src []byte) (*Mesh, error) {
 		if nodes[d.Node.Name] != nil {
 			return nil, fmt.Errorf("document of %q: %q has another document already", name, d.Node.Name)
 		}
-		out.Name = cmp.Or(out.Name, d.Mesh)
+		if d.Mesh != "" && !slices.Contains(out.Names, d.Mesh) {
+			out.Names = append(out.Names, d.Mesh)
+		}
 		n := &Node{
 			Name: d.Node.Name, Addresses: d.Node.Addresses, Location: d.Node.Location,
 			Protocol: strings.ToLower(cmp.Or(d.Overlay.Protocol, "ip-in-ip")),
@@ -98,6 +100,7 @@ func ParseMesh(src []byte) (*Mesh, error) {
 			nodes[name] = &Node{Name: name, Addresses: p.Addresses, Location: p.Location, Protocol: p.protocol}
 		}
 	}
+	slices.Sort(out.Names)
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
 		out.Nodes = append(out.Nodes, *nodes[name])
 	}

@@ -24,7 +24,7 @@ func TestParseMesh(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if m.Name != "m" || len(m.Nodes) != 2 {
+			if !slices.Equal(m.Names, []string{"m"}) || len(m.Nodes) != 2 {
 				t.Fatalf("got %+v", m)
 			}
 			a, b := m.Nodes[0], m.Nodes[1]
@@ -207,6 +207,57 @@ func TestGraphSharedIn(t *testing.T) {
 		if diff := cmp.Diff(tallyOfPairs{Both: 10}, g.Sum); diff != "" {
 			t.Errorf("%s, pairs (-want +got):\n%s", name, diff)
 		}
+	}
+}
+
+// TestGraphText is about what is said of meshes that are not all of one kind.
+func TestGraphText(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(documents map[string]any)
+		want   []string // of title, text, links
+	}{
+		"one": {func(map[string]any) {}, []string{
+			"Mesh futhark by location", "4 pairs, ip-in-ip admitted both ways for 4", "a and b: 4 pairs, ip-in-ip admitted both ways for 4",
+		}},
+		"half without an overlay": {func(documents map[string]any) {
+			for _, n := range []string{"a-k8s-01", "b-k8s-03"} {
+				documents[n].(map[string]any)["overlay"] = map[string]any{"protocol": "none"}
+			}
+		}, []string{
+			"Mesh futhark by location", "4 pairs, ip-in-ip admitted both ways for 3, 1 without an overlay",
+			"a and b: 4 pairs, ip-in-ip admitted both ways for 3, 1 without an overlay",
+		}},
+		"two meshes": {func(documents map[string]any) {
+			documents["a-k8s-01"].(map[string]any)["mesh"] = "blue"
+		}, []string{
+			"Meshes blue, futhark by location", "4 pairs, ip-in-ip admitted both ways for 4", "a and b: 4 pairs, ip-in-ip admitted both ways for 4",
+		}},
+		"a location called as the missing one": {func(documents map[string]any) {
+			for _, d := range documents {
+				d := d.(map[string]any)
+				for _, n := range append([]any{d["node"]}, d["peers"].([]any)...) {
+					n := n.(map[string]any)
+					n["location"] = map[any]string{"a": "no location", "b": ""}[n["location"]]
+				}
+			}
+		}, []string{
+			"Mesh futhark by location", "4 pairs, ip-in-ip admitted both ways for 4",
+			"no location and no location: 4 pairs, ip-in-ip admitted both ways for 4",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(4, []string{"a", "b"})
+			tc.change(f.documents)
+			in := f.input(t)
+			g := newGraph(newFlows(in.Report.Compiled.Access(), in.Report.Policy), &in, ruleLines{})
+			got := []string{g.Title, g.Text()}
+			for _, l := range g.Links {
+				got = append(got, l.Title)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

@@ -26,6 +26,8 @@ func allPages(t *testing.T) map[string]Input {
 		"refused":    `{"grants": [{"src": ["tag:nod"], "dst": ["*"], "ip": ["*"]}]}`,
 		"no policy":  "no policy",
 		"empty":      "",
+		"cut off":    "{\n",
+		"blank":      "\n\n",
 		"no rules":   "{}",
 		"nobody":     `{"grants": []}`,
 		"hostile":    hostilePolicy,

@@ -51,7 +51,7 @@ func highlight(src []byte, found diag.List) []sourceLine {
 		emit(class, src[i:i+end])
 		i += end
 	}
-	if len(parts) > 0 || len(out) == 0 {
+	if len(parts) > 0 || len(out) == 0 || marks[len(out)+1] != 0 { // a finding may be at the end of the text
 		flush()
 	}
 	return out
