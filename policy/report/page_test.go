@@ -161,7 +161,7 @@ func TestPageSaysWhatMatters(t *testing.T) {
 	in.policy = strings.Replace(in.policy, `"ip": ["*", "ip-in-ip:*"]`, `"ip": ["*"]`, 1)
 	html := render(t, in.input(t))
 	for _, want := range []string{
-		"refused with 400", "test(s) failed", "1 not met", "0 of 12 pairs admitted", "requirement-unmet",
+		"refused with 400", "test(s) failed", "1 not met", "12 of 12 pairs not admitted", "requirement-unmet",
 		`&#34;ip-in-ip:*&#34;`, // the edit that mends it
 		"Mesh futhark by location", "6 refused", "tests[0].accept[0]", `<li id="L23" class="error">`,
 		"Left out, since the inventory has no device or route of theirs: 1",
@@ -169,6 +169,57 @@ func TestPageSaysWhatMatters(t *testing.T) {
 		if !strings.Contains(html, want) {
 			t.Errorf("the page does not say %q", want)
 		}
+	}
+}
+
+// TestPageSaysWhatIsNotKnown counts nothing for admitted, and nothing for accepted, that the inventory leaves open.
+func TestPageSaysWhatIsNotKnown(t *testing.T) {
+	head := `{"tagOwners": {"tag:node": [], "tag:ci": [], "tag:db": [], "tag:web": [], "tag:monitor": [], "tag:router": []},
+		"postures": {"posture:p": ["custom:tier == 'one'"]}, "grants": [`
+	open := `{"src": ["tag:node"], "dst": ["tag:node"], "ip": ["ip-in-ip:*"], "srcPosture": ["posture:p"]}`
+	sure := `{"src": ["tag:node"], "dst": ["tag:node"], "ip": ["ip-in-ip:*"]}`
+	tests := `], "tests": [{"src": "tag:node", "proto": "ip-in-ip", "accept": ["tag:node:0"]}`
+	for name, tc := range map[string]struct {
+		grants, tests  string
+		verdict, state string
+		pairs          string
+	}{
+		"met":              {sure, tests, "accepted ", "good", "12 of 12 pairs admitted"},
+		"not met":          {"", "", "accepted ", "good", "12 of 12 pairs not admitted"},
+		"unknown":          {open, "", "accepted ", "good", "12 pairs looked at"},
+		"unknown in tests": {open, tests, "accepted unless one of the tests that could not be decided fails", "warn", "12 pairs looked at"},
+		"one not met": {
+			`{"src": ["ams-1"], "dst": ["*"], "ip": ["ip-in-ip:*"]}, {"src": ["tag:node"], "dst": ["fra-4"], "ip": ["ip-in-ip:*"], "srcPosture": ["posture:p"]}`, "",
+			"accepted ", "good", "7 of 12 pairs not admitted",
+		},
+		"refused": {"", tests, "refused with 400 ", "bad", "12 of 12 pairs not admitted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(4, []string{"ams", "fra"})
+			var hosts []string
+			for i := range f.inventory.Devices {
+				d := &f.inventory.Devices[i]
+				if place, n, ok := strings.Cut(d.Hostname, "-k8s-0"); ok {
+					hosts = append(hosts, fmt.Sprintf("%q: %q", place+"-"+n, d.Addresses[0]))
+					d.Addresses = d.Addresses[:1]
+				}
+			}
+			f.policy = head + tc.grants + tc.tests + `], "hosts": {` + strings.Join(hosts, ", ") + `}}`
+			in := f.input(t)
+			p := newPage(&in)
+			got := []string{p.Tiles[0].Value + " " + p.Tiles[0].Detail, p.Tiles[0].State}
+			if len(p.Requirements) != 1 {
+				t.Fatal(in.Report.Message)
+			}
+			q := p.Requirements[0]
+			got = append(got, q.Pairs)
+			if want := []string{tc.verdict, tc.state, tc.pairs}; !slices.Equal(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if in.Report.Requirements[0].Verdict != policy.Fail && len(q.Failed)+q.MoreFailed > 0 {
+				t.Errorf("lists pairs as not admitted: %v", q.Failed)
+			}
+		})
 	}
 }
 

@@ -237,6 +237,9 @@ func (p *page) tiles(in *Input) []tile {
 			n[t.Verdict]++
 		}
 		tests.Value, tests.Detail, tests.State = tally(len(all), n, "passed", "failed")
+		if r.Accepted && n[policy.Undecided] > 0 {
+			verdict.Detail, verdict.State = "unless one of the tests that could not be decided fails", "warn"
+		}
 	} else if r.Compiled == nil {
 		tests.Value, tests.Detail, tests.State = "not run", "the rules are refused", "none"
 	}
@@ -304,20 +307,23 @@ func newRequirement(in *Input, lines ruleLines, q policy.RequirementResult) requ
 		Name: req.Name, Why: req.Why, State: stateOf(q.Verdict),
 		Flow:    fmt.Sprintf("%s from %s to %s", strings.TrimSpace(cmp.Or(req.Proto, "tcp")+" "+req.Ports), strings.Join(req.Src, ", "), strings.Join(req.Dst, ", ")),
 		Verdict: map[policy.Verdict]string{policy.Pass: "met", policy.Fail: "not met", policy.Undecided: "undecided"}[q.Verdict],
-		Missing: q.Missing, Failed: q.Failed,
+		Missing: q.Missing,
 	}
-	if q.Pairs > 0 {
-		out.Pairs = fmt.Sprintf("%d of %d pairs admitted", q.Pairs-q.FailedPairs, q.Pairs)
+	switch {
+	case q.Pairs == 0:
+	case q.Verdict == policy.Pass:
+		out.Pairs = fmt.Sprintf("%d of %d pairs admitted", q.Pairs, q.Pairs)
+	case q.Verdict == policy.Fail: // the others may be undecided
+		out.Pairs = fmt.Sprintf("%d of %d pairs not admitted", q.FailedPairs, q.Pairs)
+	default:
+		out.Pairs = plural(q.Pairs, "pair") + " looked at"
 	}
 	for _, path := range q.Rules {
 		out.Rules = append(out.Rules, lines.place(path))
 	}
-	if len(out.Failed) > failedShown {
-		out.Failed = out.Failed[:failedShown]
-	}
-	out.MoreFailed = q.FailedPairs - len(out.Failed)
-	if q.FailedPairs == 0 {
-		out.MoreFailed = 0
+	if q.Verdict == policy.Fail {
+		out.Failed = q.Failed[:min(len(q.Failed), failedShown)]
+		out.MoreFailed = q.FailedPairs - len(out.Failed)
 	}
 	for _, d := range q.Diagnostics {
 		out.Findings = append(out.Findings, newFinding(in, d))
