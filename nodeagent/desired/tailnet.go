@@ -10,16 +10,29 @@ import (
 
 // Tailnet is what tailscaled says of the tailnet, as this node sees it.
 type Tailnet struct {
-	Self  TailnetNode
-	Peers []TailnetNode
+	Self  TailnetNode   `json:"self,omitzero"`
+	Peers []TailnetNode `json:"peers"`
 }
 
 // TailnetNode is a machine of the tailnet.
 type TailnetNode struct {
-	ID        string // the control plane's stable ID
-	Name      string
-	Addresses []netip.Addr
-	Tags      []string
+	ID        string       `json:"id"` // the control plane's stable ID
+	Name      string       `json:"name"`
+	Addresses []netip.Addr `json:"addresses"`
+	Tags      []string     `json:"tags,omitempty"`
+}
+
+// Of returns the part of the tailnet that a document's peers are followed by: those with their IDs, and those that carry a
+// tag of discover. This node itself is not in it: who it is now only a present answer tells.
+func (t *Tailnet) Of(doc config.Document) *Tailnet {
+	out := &Tailnet{}
+	for _, n := range t.Peers {
+		listed := slices.ContainsFunc(doc.Peers, func(p config.Node) bool { return p.ID != "" && p.ID == n.ID })
+		if listed || slices.ContainsFunc(n.Tags, func(tag string) bool { return slices.Contains(doc.Discover.Tags, tag) }) {
+			out.Peers = append(out.Peers, n)
+		}
+	}
+	return out
 }
 
 // Resolve brings a document up to what tailscaled says: the addresses of nodes that have an ID are followed, and the nodes

@@ -31,9 +31,11 @@ type Node struct {
 	// Compare asks for the ways of packets before the changes too, for [Peer.Before].
 	Compare bool
 
-	lastTailnet *desired.Tailnet
-	lastPods    []netip.Prefix      // that were found
-	reached     map[netip.Addr]bool // the peers' addresses that packets went to by the mesh when last looked at
+	// LastTailnet is tailscaled's last answer, of this life or an earlier one; nil: there was none.
+	LastTailnet *desired.Tailnet
+
+	lastPods []netip.Prefix      // that were found
+	reached  map[netip.Addr]bool // the peers' addresses that packets went to by the mesh when last looked at
 }
 
 // Plan is what would be done to a node, and how things stand before it.
@@ -134,19 +136,19 @@ func (n *Node) tailnet(ctx context.Context) (*desired.Tailnet, []desired.Note) {
 	}
 	now, err := n.Tailnet(ctx)
 	if err == nil {
-		n.lastTailnet = now
+		n.LastTailnet = now
 		return now, nil
 	}
 	for _, expected := range []error{tailscale.ErrNotRunning, os.ErrNotExist, syscall.ECONNREFUSED} {
 		if errors.Is(err, expected) {
-			return n.lastTailnet, nil
+			return n.LastTailnet, nil
 		}
 	}
 	known := "the addresses of the document serve"
-	if n.lastTailnet != nil {
+	if n.LastTailnet != nil {
 		known = "what it said before serves"
 	}
-	return n.lastTailnet, []desired.Note{{
+	return n.LastTailnet, []desired.Note{{
 		Code: desired.NoteTailscaleAnswer, Message: fmt.Sprintf("tailscaled does not say who is in the tailnet: %s (%v)", known, err),
 	}}
 }

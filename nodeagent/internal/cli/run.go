@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/doctor"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/metrics"
@@ -39,6 +40,7 @@ type runner struct {
 	metrics *metrics.Metrics
 
 	doc        *config.Document // the last that could be used
+	tailnet    *desired.Tailnet // the part that was put away
 	nextChecks time.Time        // when the doctor's checks are due
 }
 
@@ -127,12 +129,17 @@ func (r *runner) serve(ctx context.Context, mustListen bool) error {
 
 func (r *runner) loop(ctx context.Context, from source.Source) *reconcile.Loop {
 	watchdog, _ := daemon.SdWatchdogEnabled(false)
+	node := r.node()
+	node.LastTailnet = readTailnet(r.state)
 	l := &reconcile.Loop{
-		Node:    r.node(),
+		Node:    node,
 		Load:    r.load(ctx, from),
 		Changed: r.changed,
 		Observe: func(p reconcile.Pass) {
 			r.observe(p)
+			if !p.Begin.IsZero() && p.Err == nil && p.BadReason == "" {
+				r.keepTailnet(node.LastTailnet)
+			}
 			r.check(ctx, p)
 		},
 		AliveEvery: watchdog / 3,

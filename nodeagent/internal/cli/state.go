@@ -4,20 +4,24 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/doctor"
 )
 
 func stateFlag(cmd *cobra.Command, to *string) {
-	cmd.Flags().StringVar(to, "state", "/var/lib/tailmesh", "folder of what the service puts away: the last good document, and what it saw of the packet filter")
+	cmd.Flags().StringVar(to, "state", "/var/lib/tailmesh", "folder of what the service puts away: the last good document, and what tailscaled said")
 }
 
 func goodPath(state string) string { return filepath.Join(state, "good.json") }
+
+func tailnetPath(state string) string { return filepath.Join(state, "tailnet.json") }
 
 func admissionsPath(state string) string { return filepath.Join(state, "admissions.json") }
 
@@ -36,6 +40,37 @@ func (r *runner) keep(doc config.Document) error {
 		return err
 	}
 	return putAway(goodPath(r.state), text)
+}
+
+// readTailnet returns what tailscaled said of the peers in an earlier life, or nil.
+func readTailnet(state string) *desired.Tailnet {
+	var t *desired.Tailnet
+	text, err := os.ReadFile(tailnetPath(state))
+	if err != nil || json.Unmarshal(text, &t) != nil {
+		return nil
+	}
+	return t
+}
+
+// keepTailnet puts away what tailscaled says of the document's peers, so that an agent that starts while tailscaled is away
+// takes none of them for gone.
+func (r *runner) keepTailnet(t *desired.Tailnet) {
+	if t == nil || r.doc == nil {
+		return
+	}
+	part := t.Of(*r.doc)
+	if len(part.Peers) == 0 || r.tailnet != nil && reflect.DeepEqual(part, r.tailnet) {
+		return
+	}
+	text, err := json.Marshal(part)
+	if err == nil {
+		err = putAway(tailnetPath(r.state), append(text, '\n'))
+	}
+	if err != nil {
+		r.log.Debug("could not put away what tailscaled says of the peers", "error", err)
+		return
+	}
+	r.tailnet = part
 }
 
 // readAdmissions returns what the service has seen of the packet filter. What cannot be read was not seen.

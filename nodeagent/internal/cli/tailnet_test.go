@@ -124,6 +124,16 @@ func TestRunFollowsTheTailnet(t *testing.T) {
 		daemon.set(strings.Replace(fmt.Sprintf(status, ""), "nAms", "nOther", 1))
 		s.expect("the refusal of another node's document", func() bool { return strings.Contains(s.log.String(), "this host is nOther") })
 		expect("100.64.0.12", "100.64.0.13")
+
+		// A service that starts while tailscaled does not answer takes none of them for gone.
+		s.stop()
+		before := node.Run(list)
+		daemon.set(`{"BackendState":"Stopped"}`)
+		s = startService(t, node, a, "--socket", daemon.socket)
+		s.expect("a pass", func() bool { return s.passes() > 0 })
+		if after := node.Run(list); after != before {
+			t.Errorf("the peers were\n%sand are after a restart\n%s", before, after)
+		}
 	})
 }
 
