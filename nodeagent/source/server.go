@@ -20,8 +20,11 @@ import (
 
 // How a server is asked.
 const (
-	interval       = time.Minute // between two questions, up to a quarter more so that nodes do not ask at once
+	interval       = time.Minute      // between two questions, up to a quarter more so that nodes do not ask at once
+	retryFirst     = time.Second      // before the second question while there was no answer yet; doubled each time
+	retryLast      = 30 * time.Second // up to this
 	requestTimeout = 15 * time.Second
+	patience       = time.Second // of a reader, with the first question of a watch
 	maxRedirects   = 5
 )
 
@@ -31,9 +34,11 @@ type server struct {
 	client http.Client
 	again  chan struct{} // holds a wish to be asked at once
 
-	mu   sync.Mutex
-	text []byte // as of the last answer; nil: there was none
-	etag string
+	mu      sync.Mutex
+	text    []byte // as of the last answer; nil: there was none
+	etag    string
+	err     error           // why there was none to the last question
+	watched <-chan struct{} // closed when the watch has its first answer, or patience is at its end; nil: nobody watches
 }
 
 func newServer(u *url.URL, ca string) (*server, error) {
@@ -62,20 +67,30 @@ func newServer(u *url.URL, ca string) (*server, error) {
 	return s, nil
 }
 
-// Read implements [Source]: it returns what the server last said, and asks only where it has not said anything yet.
+// Read implements [Source]. A server that is watched is asked by its watch alone: Read returns what it last said, and if it
+// has not said anything yet, what came of the last question. One that is not watched is asked now.
 func (s *server) Read(ctx context.Context) ([]byte, error) {
 	s.mu.Lock()
-	text := s.text
+	watched := s.watched
 	s.mu.Unlock()
-	if text != nil {
-		return text, nil
-	}
-	if _, err := s.ask(ctx); err != nil {
-		return nil, err
+	if watched == nil {
+		if _, err := s.ask(ctx); err != nil {
+			return nil, err
+		}
+	} else {
+		<-watched
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.text, nil
+	switch {
+	case s.text != nil:
+		return s.text, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case s.err != nil:
+		return nil, s.err
+	}
+	return nil, s.trouble(errSilent)
 }
 
 // Again implements [Source].
@@ -86,27 +101,42 @@ func (s *server) Again() {
 	}
 }
 
-// Watch implements [Source]. A server that cannot be asked is trouble once, until it answers again.
+// Watch implements [Source]. A server that cannot be asked is trouble once, until it answers again; before its first answer
+// it is a change, since it is then what Read says.
 func (s *server) Watch(ctx context.Context, changed func(), trouble func(error)) (func() error, error) {
+	first, answered := context.WithTimeout(ctx, patience)
+	s.mu.Lock()
+	s.watched = first.Done()
+	s.mu.Unlock()
 	return func() error {
-		failed := false
+		defer answered()
+		failed, retry := false, retryFirst
 		for {
+			news, err := s.ask(ctx)
+			s.mu.Lock()
+			before, none := s.err, s.text == nil
+			s.err = err
+			s.mu.Unlock()
+			answered()
+			switch {
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case news, none && (before == nil || before.Error() != err.Error()):
+				changed()
+			case err != nil && !none && !failed:
+				trouble(err)
+			}
+			failed = err != nil
+			wait := interval
+			if none {
+				wait, retry = retry, min(2*retry, retryLast)
+			}
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-s.again:
-			case <-time.After(interval + rand.N(interval/4)):
+			case <-time.After(wait + rand.N(wait/4)):
 			}
-			news, err := s.ask(ctx)
-			switch {
-			case ctx.Err() != nil:
-				return ctx.Err()
-			case err != nil && !failed:
-				trouble(err)
-			case news:
-				changed()
-			}
-			failed = err != nil
 		}
 	}, nil
 }
@@ -151,13 +181,16 @@ func (s *server) ask(ctx context.Context) (news bool, err error) {
 	return news, nil
 }
 
+// errSilent has the same words whoever has waited, and for how long.
+var errSilent = errors.New("the server does not answer in time")
+
 // trouble puts an error into words that stay the same as long as the error does, so that it is told once.
 func (s *server) trouble(err error) error {
 	if outer, ok := errors.AsType[*url.Error](err); ok && !outer.Timeout() {
 		err = outer.Err
 	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-		err = fmt.Errorf("no answer within %s", requestTimeout)
+		err = errSilent
 	}
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
 		err = fmt.Errorf("its certificate is valid from %s to %s, which is not now by this node's clock",

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -169,13 +170,81 @@ func TestServerIsSilent(t *testing.T) {
 				s.client.Transport = silent(begin)
 				asked := time.Now()
 				_, err = s.Read(t.Context())
-				if took := time.Since(asked); took != requestTimeout || text(err) != `get the document from "https://example.com/a": no answer within 15s` {
+				if took := time.Since(asked); took != requestTimeout || text(err) != `get the document from "https://example.com/a": the server does not answer in time` {
 					t.Errorf("after %s: %v", took, err)
 				}
 			})
 		})
 	}
 }
+
+// Once a server is watched, no reader waits for it, but a moment for its first answer: what there is of it is told at once,
+// in words that stay the same as long as the trouble does, and each other trouble is a change.
+func TestReadersDoNotWait(t *testing.T) {
+	refuses := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusServiceUnavailable) }
+	troubles := map[string]struct {
+		transport http.RoundTripper
+		first     time.Duration // how long the first reader waits
+		want      string
+		changes   int // until the server answers
+	}{
+		"silent":           {silent(""), patience, "the server does not answer in time", 1},
+		"silent amid":      {silent("half"), patience, "the server does not answer in time", 1},
+		"refuses":          {roundTrip{http.HandlerFunc(refuses)}, 0, "the server answers 503", 1},
+		"is not reachable": {unreachable{}, 0, "network is unreachable", 1},
+	}
+	for name, tt := range troubles {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				source, err := New("https://example.com/a", "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				s := source.(*server)
+				s.client.Transport = tt.transport
+				ctx, stop := context.WithCancel(t.Context())
+				changes := 0
+				goOn, err := s.Watch(ctx, func() { changes++ }, func(err error) { t.Errorf("trouble beside what Read says: %v", err) })
+				if err != nil {
+					t.Fatal(err)
+				}
+				done := make(chan error)
+				go func() { done <- goOn() }()
+				begin := time.Now()
+				_, first := s.Read(ctx)
+				if took := time.Since(begin); took != tt.first || !strings.Contains(text(first), tt.want) {
+					t.Errorf("the first reader: after %s: %v", took, first)
+				}
+				for range 100 {
+					begin := time.Now()
+					got, err := s.Read(ctx)
+					if took := time.Since(begin); took != 0 || got != nil || text(err) != text(first) {
+						t.Fatalf("after %s: %q, %v; want at once: %v", took, got, err, first)
+					}
+					time.Sleep(time.Second)
+				}
+				if changes != tt.changes {
+					t.Errorf("%d changes, want %d", changes, tt.changes)
+				}
+				s.client.Transport = roundTrip{&origin{body: "one"}}
+				time.Sleep(requestTimeout + 2*retryLast)
+				synctest.Wait()
+				if got, err := s.Read(ctx); string(got) != "one" || changes != tt.changes+1 {
+					t.Errorf("the server answers: %q, %v, %d changes", got, err, changes)
+				}
+				stop()
+				if err := <-done; !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// unreachable is a network that is not there.
+type unreachable struct{}
+
+func (unreachable) RoundTrip(*http.Request) (*http.Response, error) { return nil, syscall.ENETUNREACH }
 
 // silent answers with the beginning of a document, if there is one, and then waits until nobody asks any more.
 type silent string

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -198,5 +199,42 @@ func TestDocumentFromServer(t *testing.T) {
 	}
 	if log := s.log.String(); !strings.Contains(log, "connection refused") || strings.Count(log, "level=ERROR") != 1 {
 		t.Errorf("the log does not say what is wrong:\n%s", log)
+	}
+}
+
+// While the document's server is silent, the last good document is in force soon after the start, and is looked after as
+// ever.
+func TestServerIsSilent(t *testing.T) {
+	silent := false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if silent {
+			<-r.Context().Done()
+			return
+		}
+		fmt.Fprint(w, nodeDocument)
+	}))
+	defer server.Close()
+	node := nstest.NewNode(t)
+	a := newAgent(t, "")
+	s := startService(t, node, a, "--config", server.URL)
+	s.status("ok: 2 of 2")
+	s.stop()
+	whole, _ := parts(node.Dump())
+	node.Run("nft delete table inet tailmesh")
+	silent = true
+	begin := time.Now()
+	s = startService(t, node, a, "--config", server.URL)
+	s.status("the document cannot be used; by the last good one, 2 of 2")
+	for range 3 {
+		node.Run("nft delete table inet tailmesh")
+		s.expect("the repair", func() bool { own, _ := parts(node.Dump()); return own == whole })
+	}
+	s.stop()
+	// A pass that waits for the server takes 15 seconds.
+	if took := time.Since(begin); took > 8*time.Second {
+		t.Errorf("a start and three repairs took %s", took)
+	}
+	if log := s.log.String(); strings.Count(log, "level=ERROR") != 1 || !strings.Contains(log, "the server does not answer in time") {
+		t.Errorf("the log does not say what is wrong, once:\n%s", log)
 	}
 }
