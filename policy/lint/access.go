@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"go4.org/netipx"
+
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
 )
@@ -32,12 +34,13 @@ func wideAccess(l *linter) {
 		d.Help = []diag.Help{{Message: `an empty list, "grants": [], admits nobody to anything`}}
 		return
 	}
+	w := newWidth(l.everybody.Compiled.Access())
 	for _, e := range l.entries {
-		if e.posture {
+		if e.posture || len(l.p.DefaultSrcPosture.Items) > 0 {
 			continue
 		}
-		i := slices.IndexFunc(e.src, wide)
-		if i < 0 {
+		src := w.wide(e.src)
+		if len(src) == 0 {
 			continue
 		}
 		what, where := "", ""
@@ -55,23 +58,77 @@ func wideAccess(l *linter) {
 		if what == "" {
 			continue
 		}
-		d := l.say("wide-access", e.Node, fmt.Sprintf("%s admits %q to %s of %q", e.Path, e.src[i], what, where),
+		names := make([]string, len(src))
+		for i, s := range src {
+			names[i] = strconv.Quote(s)
+		}
+		d := l.say("wide-access", e.Node, fmt.Sprintf("%s admits %s to %s of %q", e.Path, strings.Join(names, ", "), what, where),
 			"wider than its destination bears")
-		switch e.src[i] {
+		switch src[0] {
 		case "*":
 			d.Notes = []string{`as a source "*" is every device of the tailnet, those shared into it, and all that subnet routers carry`}
 		case "autogroup:danger-all":
 			d.Notes = []string{"autogroup:danger-all is every address there is, whether it belongs to the tailnet or not"}
+		case agShared:
+		default:
+			d.Notes = []string{"the addresses that are named hold every one that the tailnet gives out, in IPv4 or in IPv6"}
 		}
 	}
 }
 
-func wide(src string) bool {
-	switch src {
-	case "*", "autogroup:danger-all", "autogroup:shared", "0.0.0.0/0", "::/0":
-		return true
+const agShared = "autogroup:shared"
+
+// width tells sources that are everybody, however they are spelled.
+type width struct {
+	access *policy.Access
+	whole  []*netipx.IPSet // what the tailnet gives out, by family
+	ranges map[string]*netipx.IPSet
+}
+
+func newWidth(a *policy.Access) *width {
+	w := &width{access: a, ranges: map[string]*netipx.IPSet{}}
+	star := w.rangesOf("*") // subnet routes are in it too
+	for _, family := range []string{"100.64.0.0/10", "fd7a:115c:a1e0::/48"} {
+		w.whole = append(w.whole, build(func(b *netipx.IPSetBuilder) { b.AddSet(star); b.Intersect(textSet([]string{family})) }))
 	}
-	return false
+	return w
+}
+
+// rangesOf are the ranges that a selector stands for. Single addresses, of which a selector for devices has many, are left
+// out: together they are not everybody.
+func (w *width) rangesOf(sel string) *netipx.IPSet {
+	got, ok := w.ranges[sel]
+	if !ok {
+		got = textSet(slices.DeleteFunc(slices.Clone(w.access.Select(sel).IPs), func(t string) bool { return !strings.ContainsAny(t, "*/-") }))
+		w.ranges[sel] = got
+	}
+	return got
+}
+
+func (w *width) everybody(s *netipx.IPSet) bool {
+	return slices.ContainsFunc(w.whole, func(family *netipx.IPSet) bool { return holds(s, family) })
+}
+
+// wide returns the first of the sources that is everybody, or those that are it together; none where they are not.
+func (w *width) wide(src []string) []string {
+	var parts []string
+	for _, s := range src {
+		ranges := w.rangesOf(s)
+		if s == agShared || w.everybody(ranges) {
+			return []string{s}
+		}
+		if !ranges.Equal(&netipx.IPSet{}) {
+			parts = append(parts, s)
+		}
+	}
+	if len(parts) > 1 && w.everybody(build(func(b *netipx.IPSetBuilder) {
+		for _, s := range parts {
+			b.AddSet(w.rangesOf(s))
+		}
+	})) {
+		return parts
+	}
+	return nil
 }
 
 const everyPort = "every port"

@@ -1,9 +1,9 @@
 // Package lint finds what is accepted in a policy and worth a second look: rules that give nothing, names that nothing
 // uses, tests that prove nothing, rules that no test guards, and sources that are wider than their destination bears.
 //
-// What is said of access is found by set algebra on the compiled policy, never by comparing text. So that a finding does
-// not hang on who happens to be in the tailnet today, the policy is compiled for the devices of the inventory and for
-// made-up ones besides, one for each name.
+// What is said of access is found by set algebra on the compiled policy; protocols and ports are read from its rules, in
+// any spelling. So that a finding does not hang on who happens to be in the tailnet today, the policy is compiled for the
+// devices of the inventory and for made-up ones besides, one for each name.
 //
 // It is not for what the control plane refuses, which package policy reports, nor for layout, which Format mends.
 package lint

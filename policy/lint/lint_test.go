@@ -174,6 +174,32 @@ func TestLint(t *testing.T) {
 				`grants[0]: grants[0] admits "autogroup:danger-all" to port 5432 (postgres) of "tag:db"`,
 			},
 		},
+		{
+			"everybody by another name", "wide-access",
+			`"hosts": {"any": "0.0.0.0/0", "tailnet": "100.64.0.0/10", "six": "fd7a:115c:a1e0::/48", "low": "100.64.0.0/11", "high": "100.96.0.0/11", "rack": "100.64.0.0/16", "lan": "10.0.0.0/8"},
+			"ipsets": {"ipset:all": ["100.64.0.0/10"], "ipset:some": ["100.64.0.0/10", "remove 100.64.0.0/16"], "ipset:sum": ["low", "high"]},
+			"grants": [
+				{"src": ["any"], "dst": ["tag:db"], "ip": ["*"]}, {"src": ["rack", "tailnet"], "dst": ["tag:db"], "ip": ["6:22"]},
+				{"src": ["six"], "dst": ["tag:db"], "ip": ["22"]}, {"src": ["100.64.0.0/10"], "dst": ["tag:db"], "ip": ["22"]}, {"src": ["100.0.0.0/8"], "dst": ["tag:db"], "ip": ["1-65535"]},
+				{"src": ["low", "high"], "dst": ["tag:db"], "ip": ["22"]}, {"src": ["ipset:all"], "dst": ["tag:db"], "ip": ["22"]},
+				{"src": ["ipset:sum"], "dst": ["tag:db"], "ip": ["22"]}, {"src": ["autogroup:shared"], "dst": ["tag:db"], "ip": ["22"]},
+				{"src": ["low"], "dst": ["tag:db"], "ip": ["22"]}, {"src": ["rack", "lan"], "dst": ["tag:db"], "ip": ["*"]}, {"src": ["ipset:some"], "dst": ["tag:db"], "ip": ["22"]},
+				{"src": ["autogroup:member", "autogroup:tagged"], "dst": ["tag:db"], "ip": ["22"]}, {"src": ["any"], "dst": ["tag:db"], "ip": ["443"]},
+				{"src": ["any"], "dst": ["tag:db"], "ip": ["22"], "srcPosture": ["posture:mac"]}],
+			"postures": {"posture:mac": ["node:os == 'macos'"]},`,
+			[]string{
+				`grants[0]: grants[0] admits "any" to every port of "tag:db"`, `grants[1]: grants[1] admits "tailnet" to port 22 (ssh) of "tag:db"`,
+				`grants[2]: grants[2] admits "six" to port 22 (ssh) of "tag:db"`, `grants[3]: grants[3] admits "100.64.0.0/10" to port 22 (ssh) of "tag:db"`,
+				`grants[4]: grants[4] admits "100.0.0.0/8" to every port of "tag:db"`, `grants[5]: grants[5] admits "low", "high" to port 22 (ssh) of "tag:db"`,
+				`grants[6]: grants[6] admits "ipset:all" to port 22 (ssh) of "tag:db"`, `grants[7]: grants[7] admits "ipset:sum" to port 22 (ssh) of "tag:db"`,
+				`grants[8]: grants[8] admits "autogroup:shared" to port 22 (ssh) of "tag:db"`,
+			},
+		},
+		{
+			"everybody in a posture", "wide-access",
+			`"grants": [{"src": ["*"], "dst": ["tag:db"], "ip": ["22"]}, {"src": ["*"], "dst": ["tag:db"], "ip": ["22"], "srcPosture": []}],
+			"postures": {"posture:mac": ["node:os == 'macos'"]}, "defaultSrcPosture": ["posture:mac"],`, nil,
+		},
 	} {
 		t.Run(tt.id+"/"+tt.name, func(t *testing.T) {
 			text := "{" + tt.text + "}"

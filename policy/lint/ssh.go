@@ -30,8 +30,8 @@ func sshRules(l *linter) {
 }
 
 func rootForAll(r *policy.SSH) bool {
-	everybody := func(src string) bool {
-		return wide(src) || src == "autogroup:member" || src == "autogroup:members"
+	everybody := func(src string) bool { // addresses are no sources of ssh
+		return slices.Contains([]string{"*", "autogroup:danger-all", agShared, "autogroup:member", "autogroup:members"}, src)
 	}
 	own := len(r.Dst.Items) > 0 && !slices.ContainsFunc(r.Dst.Values(), func(d string) bool { return d != "autogroup:self" })
 	return r.Action.Value == "accept" && !own && len(r.SrcPosture.Items) == 0 && slices.Contains(r.Users.Values(), "root") &&
