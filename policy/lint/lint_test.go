@@ -57,6 +57,27 @@ func TestLint(t *testing.T) {
 			`tests[0].user: "user" is an old spelling of "src"`,
 			`tests[0].allow: "allow" is an old spelling of "accept"`,
 		}},
+		{"old names in other case", "deprecated-spelling", `"Acls": [{"action": "accept", "users": ["autogroup:members"], "Ports": ["autogroup:members:80"]}], "TESTS": [{"User": "tag:web", "allow": []}], "sSh": [{"action": "check", "src": ["autogroup:members"], "dst": ["tag:web"], "users": ["x"]}],`, []string{
+			`Acls: "Acls" is another spelling of "acls"`,
+			`acls[0].users: "users" is an old spelling of "src"`,
+			`acls[0].users[0]: "autogroup:members" is an old spelling of "autogroup:member"`,
+			`acls[0].Ports: "Ports" is an old spelling of "dst"`,
+			`acls[0].Ports[0]: "autogroup:members:80" is an old spelling of "autogroup:member:80"`,
+			`TESTS: "TESTS" is another spelling of "tests"`,
+			`tests[0].User: "User" is an old spelling of "src"`,
+			`tests[0].allow: "allow" is an old spelling of "accept"`,
+			`sSh: "sSh" is another spelling of "ssh"`,
+			`ssh[0].src[0]: "autogroup:members" is an old spelling of "autogroup:member"`,
+		}},
+		{"every section in other case", "deprecated-spelling", `"GROUPS": {}, "HOSTS": {}, "IPSETS": {}, "Grants": [{"SRC": ["autogroup:members"], "dst": ["tag:web"], "ip": ["80"]}], "AUTOAPPROVERS": {"exitNode": ["autogroup:members"]}, "Postures": {}, "NODEATTRS": [{"target": ["autogroup:members"], "attr": ["x"]}], "SSHTests": [], "somethingElse": 1,`, []string{
+			`GROUPS: "GROUPS" is another spelling of "groups"`, `HOSTS: "HOSTS" is another spelling of "hosts"`, `IPSETS: "IPSETS" is another spelling of "ipsets"`,
+			`Grants: "Grants" is another spelling of "grants"`, `grants[0].SRC[0]: "autogroup:members" is an old spelling of "autogroup:member"`,
+			`AUTOAPPROVERS: "AUTOAPPROVERS" is another spelling of "autoApprovers"`,
+			`autoApprovers.exitNode[0]: "autogroup:members" is an old spelling of "autogroup:member"`,
+			`Postures: "Postures" is another spelling of "postures"`,
+			`NODEATTRS: "NODEATTRS" is another spelling of "nodeAttrs"`, `nodeAttrs[0].target[0]: "autogroup:members" is an old spelling of "autogroup:member"`,
+			`SSHTests: "SSHTests" is another spelling of "sshTests"`,
+		}},
 		{"the words elsewhere", "deprecated-spelling", `"grants": [{"src": ["*"], "dst": ["tag:web"], "app": {"example.com/cap/x": [{"users": ["autogroup:member"]}]}}],`, nil},
 		{"a group of nobody", "empty-rule", groups + `"acls": [{"action": "accept", "src": ["group:none"], "dst": ["*:*"]}],`, []string{"acls[0]: acls[0] admits nothing"}},
 		{"empty lists", "empty-rule", `"acls": [{"action": "accept", "src": [], "dst": ["*:*"]}, {"action": "accept", "src": ["*"], "dst": []}],`, []string{
@@ -289,25 +310,27 @@ func TestMeshHelp(t *testing.T) {
 }
 
 func TestFix(t *testing.T) {
-	src := []byte(`{` + owners + `
-	"ACLs": [ // rules
-		{"action": "accept", "Users": ["autogroup:members"], "ports": ["tag:web:80"]}, // old
-	],
-}`)
 	want := `{` + owners + `
 	"acls": [ // rules
 		{"action": "accept", "src": ["autogroup:member"], "dst": ["tag:web:80"]}, // old
 	],
 }`
-	text, fixed, err := Fix(src, Lint("p", policy.Check("p", src, nil, nil), nil))
-	if err != nil || fixed != 4 {
-		t.Fatalf("fixed %d: %v", fixed, err)
-	}
-	if diff := cmp.Diff(want, string(text)); diff != "" {
-		t.Error(diff)
-	}
-	if _, again, err := Fix(text, Lint("p", policy.Check("p", text, nil, nil), nil)); err != nil || again != 0 {
-		t.Errorf("fixed %d more: %v", again, err)
+	for _, section := range []string{"ACLs", "Acls", "acLS"} {
+		src := []byte(`{` + owners + `
+	"` + section + `": [ // rules
+		{"action": "accept", "Users": ["autogroup:members"], "ports": ["tag:web:80"]}, // old
+	],
+}`)
+		text, fixed, err := Fix(src, Lint("p", policy.Check("p", src, nil, nil), nil))
+		if err != nil || fixed != 4 {
+			t.Fatalf("%s: fixed %d: %v", section, fixed, err)
+		}
+		if diff := cmp.Diff(want, string(text)); diff != "" {
+			t.Errorf("%s: %s", section, diff)
+		}
+		if _, again, err := Fix(text, Lint("p", policy.Check("p", text, nil, nil), nil)); err != nil || again != 0 {
+			t.Errorf("%s: fixed %d more: %v", section, again, err)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package lint
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -117,16 +118,16 @@ func tagsWithoutOwner(l *linter) {
 	}
 }
 
-// deprecatedSpellings finds names that were replaced by others of the same meaning.
+// deprecatedSpellings finds names that were replaced by others of the same meaning, and sections in a case of their own.
 func deprecatedSpellings(l *linter) {
 	root, err := hujson.Parse(l.p.Source())
 	if err != nil {
 		return
 	}
 	lines := diag.NewLines(l.p.Source())
-	found := func(v *hujson.Value, path, old, now string) {
+	found := func(v *hujson.Value, path, old, now, kind string) {
 		at := policy.Node{Path: path, Range: diag.Range{Start: lines.Pos(v.StartOffset), End: lines.Pos(v.EndOffset)}}
-		d := l.say("deprecated-spelling", at, fmt.Sprintf("%q is an old spelling of %q", old, now), "old spelling")
+		d := l.say("deprecated-spelling", at, fmt.Sprintf("%q is %s spelling of %q", old, kind, now), strings.TrimPrefix(kind, "an ")+" spelling")
 		d.Help = []diag.Help{{Message: fmt.Sprintf("write %q", now), Edits: []diag.Edit{{Range: at.Range, NewText: strconv.Quote(now)}}}}
 	}
 	object, ok := root.Value.(*hujson.Object)
@@ -136,8 +137,15 @@ func deprecatedSpellings(l *linter) {
 	for i := range object.Members {
 		m := &object.Members[i]
 		section := m.Name.Value.(hujson.Literal).String()
-		if now, ok := oldSections()[section]; ok {
-			found(&m.Name, section, section, now)
+		if i := slices.IndexFunc(sections(), func(s string) bool { return strings.EqualFold(s, section) }); i >= 0 {
+			now := sections()[i]
+			switch {
+			case now == section:
+			case slices.Contains(oldSections(), section):
+				found(&m.Name, section, section, now, "an old")
+			default:
+				found(&m.Name, section, section, now, "another")
+			}
 			section = now
 		}
 		fields := oldFields(section)
@@ -150,7 +158,7 @@ func deprecatedSpellings(l *linter) {
 				}
 				const old, now = "autogroup:members", "autogroup:member"
 				if rest, ok := strings.CutPrefix(c.String(), old); ok && (rest == "" || rest[0] == ':') {
-					found(v, path, c.String(), now+rest)
+					found(v, path, c.String(), now+rest, "an old")
 				}
 			case *hujson.Array:
 				for k := range c.Elements {
@@ -160,7 +168,7 @@ func deprecatedSpellings(l *linter) {
 				for k := range c.Members {
 					name := c.Members[k].Name.Value.(hujson.Literal).String()
 					if now, ok := fields[strings.ToLower(name)]; ok && depth == 1 {
-						found(&c.Members[k].Name, path+"."+name, name, now)
+						found(&c.Members[k].Name, path+"."+name, name, now, "an old")
 					}
 					walk(&c.Members[k].Value, path+"."+name, depth+1)
 				}
@@ -173,12 +181,16 @@ func deprecatedSpellings(l *linter) {
 	}
 }
 
-// oldSections are the capital spellings of the first policies; keys are matched without regard to case.
-func oldSections() map[string]string {
-	return map[string]string{
-		"ACLs": "acls", "Groups": "groups", "Hosts": "hosts", "TagOwners": "tagOwners", "Tests": "tests", "SSH": "ssh",
-		"AutoApprovers": "autoApprovers", "NodeAttrs": "nodeAttrs",
+// sections are those whose names people write in more than one way; they are matched without regard to case.
+func sections() []string {
+	return []string{
+		"acls", "autoApprovers", "grants", "groups", "hosts", "ipsets", "nodeAttrs", "postures", "ssh", "sshTests", "tagOwners", "tests",
 	}
+}
+
+// oldSections are the capital spellings of the first policies.
+func oldSections() []string {
+	return []string{"ACLs", "AutoApprovers", "Groups", "Hosts", "NodeAttrs", "SSH", "TagOwners", "Tests"}
 }
 
 // oldFields are the former names of an entry's fields, in lower case.
