@@ -106,22 +106,24 @@ func (c *Client) BaseURL() string { return c.base.String() }
 func (c *Client) Tailnet() string { return c.tailnet }
 
 func parseBaseURL(s string) (*url.URL, error) {
+	// What has not been taken apart is not shown where it may hold a password or a key.
+	name := fmt.Sprintf("base URL %q", s)
+	if strings.ContainsAny(s, "@?#") || strings.Contains(s, "tskey-") {
+		name = "base URL"
+	}
 	u, err := url.Parse(cmp.Or(s, DefaultBaseURL))
-	if err != nil {
-		return nil, fmt.Errorf("base URL %q: %w", s, err)
-	}
-	if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
-		return nil, fmt.Errorf("base URL %q: want a URL such as %q", s, DefaultBaseURL)
-	}
-	if u.User != nil {
+	if err == nil && u.User != nil {
 		return nil, errors.New("base URL: it must not contain a user or password; give the credential apart")
 	}
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+		return nil, fmt.Errorf("%s: want a URL such as %q", name, DefaultBaseURL)
+	}
 	if u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("base URL %q: it must not contain a query or a fragment", s)
+		return nil, errors.New("base URL: it must not contain a query or a fragment")
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/")
 	if strings.HasSuffix(u.Path, "/api/v2") {
-		return nil, fmt.Errorf("base URL %q: leave out /api/v2, it is added to every request", s)
+		return nil, fmt.Errorf("%s: leave out /api/v2, it is added to every request", name)
 	}
 	return u, nil
 }

@@ -654,7 +654,14 @@ func TestBadConfig(t *testing.T) {
 		"odd scheme":          {client.Config{BaseURL: "ftp://x", APIKey: "a"}, "want a URL"},
 		"with path":           {client.Config{BaseURL: "https://x/api/v2/", APIKey: "a"}, "leave out /api/v2"},
 		"with user":           {client.Config{BaseURL: "https://u:hush@x", APIKey: "a"}, "user or password"},
-		"with query":          {client.Config{BaseURL: "https://x?a=b", APIKey: "a"}, "query"},
+		"user, odd scheme":    {client.Config{BaseURL: "ftp://u:hush@x", APIKey: "a"}, "user or password"},
+		"user, no scheme":     {client.Config{BaseURL: "u:hush@x", APIKey: "a"}, "want a URL"},
+		"user, not a URL":     {client.Config{BaseURL: "https://u:hu sh@x/hush", APIKey: "a"}, "want a URL"},
+		"user, bad port":      {client.Config{BaseURL: "https://x@y:hush", APIKey: "a"}, "want a URL"},
+		"user, long path":     {client.Config{BaseURL: "https://u:hush@x/api/v2", APIKey: "a"}, "user or password"},
+		"with query":          {client.Config{BaseURL: "https://x?a=hush", APIKey: "a"}, "query"},
+		"with fragment":       {client.Config{BaseURL: "https://x#hush", APIKey: "a"}, "fragment"},
+		"a key":               {client.Config{BaseURL: "tskey-api-hush", APIKey: "a"}, "want a URL"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := client.New(tt.cfg)

@@ -41,7 +41,7 @@ func (c *Client) Inventory(ctx context.Context) (*policy.Inventory, error) {
 	}
 	inv, err := policy.ParseInventory(text)
 	if err != nil {
-		return nil, &Error{Op: "read the inventory", Message: err.Error(), Err: err}
+		return nil, &Error{Op: "read the inventory", Message: c.secrets.redact(err.Error()), Err: err}
 	}
 	return inv, nil
 }
@@ -54,7 +54,7 @@ func (c *Client) Devices(ctx context.Context) ([]Device, error) {
 	}
 	var devices []Device
 	if err := json.Unmarshal(text, &devices); err != nil {
-		return nil, &Error{Op: "list the devices", Message: "unexpected answer: " + err.Error(), Err: err}
+		return nil, &Error{Op: "list the devices", Message: "unexpected answer: " + c.secrets.redact(err.Error()), Err: err}
 	}
 	return devices, nil
 }
@@ -70,7 +70,7 @@ func (c *Client) listRaw(ctx context.Context, op operation, name, query string) 
 	}
 	var answer map[string]json.RawMessage
 	if err := json.Unmarshal(body, &answer); err != nil {
-		return nil, &Error{Op: op.name, Status: res.StatusCode, Message: notJSON(res.Header, body), Err: err}
+		return nil, &Error{Op: op.name, Status: res.StatusCode, Message: c.notJSON(res.Header, body), Err: err}
 	}
 	list, ok := answer[name]
 	if !ok {

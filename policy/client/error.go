@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -35,7 +36,7 @@ type Error struct {
 	repeated bool // the request was sent more than once
 }
 
-// Error gives everything on one line.
+// Error gives everything in one text, which has line breaks where the service's messages have.
 func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s", e.Op, e.Message)
@@ -43,7 +44,7 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, " (%d)", e.Status)
 	}
 	for _, f := range e.Data {
-		for _, text := range append(f.Errors, f.Warnings...) {
+		for _, text := range slices.Concat(f.Errors, f.Warnings) {
 			fmt.Fprintf(&b, "; %s: %s", f.User, text)
 		}
 	}
@@ -94,28 +95,33 @@ func (c *Client) failure(op operation, res *http.Response, body []byte) *Error {
 		}
 	}
 	if location := res.Header.Get("Location"); e.Message == "" && location != "" {
-		e.Message = fmt.Sprintf("redirected to %q", location)
+		e.Message = fmt.Sprintf("redirected to %q", c.secrets.redact(location))
 	}
 	if e.Message == "" {
-		e.Message = notJSON(res.Header, body)
+		e.Message = c.notJSON(res.Header, body)
 	}
 	e.Message = c.secrets.redact(e.Message)
-	for i := range e.Data {
-		f := &e.Data[i]
-		f.User = c.secrets.redact(f.User)
-		for _, list := range [][]string{f.Errors, f.Warnings} {
-			for j, text := range list {
-				list[j] = c.secrets.redact(text)
-			}
-		}
-	}
+	c.redactFindings(e.Data)
 	e.Hint = c.hint(op, e, res.Request.URL.Path)
 	return e
 }
 
-// notJSON describes a body that is not what the API would send.
-func notJSON(header http.Header, body []byte) string {
-	text := strings.Join(strings.Fields(string(body)), " ")
+func (c *Client) redactFindings(list []Finding) {
+	for i := range list {
+		f := &list[i]
+		f.User = c.secrets.redact(f.User)
+		for _, texts := range [][]string{f.Errors, f.Warnings} {
+			for j, text := range texts {
+				texts[j] = c.secrets.redact(text)
+			}
+		}
+	}
+}
+
+// notJSON describes a body that is not what the API would send. Secrets are taken out before the text is cut and quoted,
+// which would make them others than those known.
+func (c *Client) notJSON(header http.Header, body []byte) string {
+	text := strings.Join(strings.Fields(c.secrets.redact(string(body))), " ")
 	if text == "" {
 		return "empty answer"
 	}

@@ -133,8 +133,10 @@ func (c *Client) ValidatePolicy(ctx context.Context, text string) (Validation, e
 		return v, nil
 	}
 	if err := json.Unmarshal(body, &v); err != nil {
-		return v, &Error{Op: op.name, Status: res.StatusCode, Message: notJSON(res.Header, body), Err: err}
+		return v, &Error{Op: op.name, Status: res.StatusCode, Message: c.notJSON(res.Header, body), Err: err}
 	}
+	v.Message = c.secrets.redact(v.Message)
+	c.redactFindings(v.Data)
 	return v, nil
 }
 
@@ -150,7 +152,7 @@ func (c *Client) PolicyWarnings(ctx context.Context) (warnings, problems []strin
 	}
 	var details struct{ Warnings, Errors []string }
 	if err := json.Unmarshal(body, &details); err != nil {
-		return nil, nil, &Error{Op: op.name, Status: res.StatusCode, Message: notJSON(res.Header, body), Err: err}
+		return nil, nil, &Error{Op: op.name, Status: res.StatusCode, Message: c.notJSON(res.Header, body), Err: err}
 	}
 	return details.Warnings, details.Errors, nil
 }

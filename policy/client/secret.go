@@ -2,6 +2,7 @@ package client
 
 import (
 	"log/slog"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -43,9 +44,13 @@ func (l *secretList) add(s Secret) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !slices.Contains(l.list, string(s)) {
-		l.list = append(l.list, string(s))
+	for _, form := range []string{string(s), url.QueryEscape(string(s))} { // as it is, and as it travels in a form
+		if !slices.Contains(l.list, form) {
+			l.list = append(l.list, form)
+		}
 	}
+	// The longest first: a secret may be the beginning of another.
+	slices.SortStableFunc(l.list, func(a, b string) int { return len(b) - len(a) })
 }
 
 // redact replaces every occurrence of a secret in a text that came from outside.
