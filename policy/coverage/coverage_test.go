@@ -126,6 +126,15 @@ func TestSuggest(t *testing.T) {
 			"none: it is sure to admit nobody of the inventory: devices, or attributes that a posture asks for, are missing",
 		}},
 		{"ssh", `"ssh": [{"action": "check", "src": ["group:dev"], "dst": ["autogroup:self"], "users": ["autogroup:nonroot"]}]`, []string{`{"src": "group:dev", "dst": ["autogroup:self"], "check": ["ubuntu"]}`}},
+		{"ssh of somebody who is not there", `"ssh": [{"action": "accept", "src": ["ghost@example.com"], "dst": ["tag:web"], "users": ["root"]}]`, []string{
+			"none: it is sure to admit nobody of the inventory: devices, or attributes that a posture asks for, are missing",
+		}},
+		{"ssh of an unknown posture", `"postures": {"posture:p": ["custom:tier == 'one'"]}, "ssh": [{"action": "accept", "src": ["group:dev"], "dst": ["tag:web"], "users": ["root"], "srcPosture": ["posture:p"]}]`, []string{
+			"none: it is sure to admit nobody of the inventory: devices, or attributes that a posture asks for, are missing",
+		}},
+		{"ssh twice the same", `"ssh": [{"action": "accept", "src": ["group:dev"], "dst": ["tag:web"], "users": ["root"]}, {"action": "accept", "src": ["group:dev"], "dst": ["tag:web"], "users": ["root"]}]`, []string{
+			"none: others admit what it admits, for everybody who was tried", "none: others admit what it admits, for everybody who was tried",
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inv := devices(t)

@@ -55,7 +55,7 @@ func (s *suggester) suggest(at place) Suggestion {
 	if len(flows) == 0 {
 		return Suggestion{Rule: at.rule(), Reason: only}
 	}
-	reason := "it is sure to admit nobody of the inventory: devices, or attributes that a posture asks for, are missing"
+	reason := nobodySure
 	for _, f := range flows {
 		x, err := s.report.Compiled.Explain(f.src, f.dst, f.proto, f.port)
 		if err != nil || x.Verdict != policy.Pass {
@@ -76,12 +76,15 @@ func (s *suggester) suggest(at place) Suggestion {
 		if len(all) == len(others) {
 			continue
 		}
-		reason = alsoOthers
 		with, left := s.ask(f, all), s.ask(f, others)
-		if with.Verdict == policy.Pass && left.Verdict == policy.Fail && left.Got == "drop" {
+		if with.Verdict != policy.Pass {
+			continue
+		}
+		if left.Verdict == policy.Fail && left.Got == "drop" {
 			out.Entry = f.entry()
 			return out
 		}
+		reason = alsoOthers
 	}
 	return Suggestion{Rule: at.rule(), Reason: reason}
 }
@@ -123,7 +126,11 @@ func (f candidateFlow) entry() string {
 	return fmt.Sprintf(`{"src": %s, %s"accept": [%s]}`, quote(f.src), proto, quote(f.dst+":"+strconv.Itoa(f.port)))
 }
 
-const alsoOthers = "others admit what it admits, for everybody who was tried"
+// Why there is no test.
+const (
+	nobodySure = "it is sure to admit nobody of the inventory: devices, or attributes that a posture asks for, are missing"
+	alsoOthers = "others admit what it admits, for everybody who was tried"
+)
 
 // most bounds how much is tried of each list of a rule.
 const most = 6
@@ -296,6 +303,7 @@ func (s *suggester) suggestSSH(at place) Suggestion {
 	rule := s.report.Policy.SSH[at.index]
 	action := rule.Action.Value
 	without := at.withoutSSH(s.report.Policy)
+	reason := nobodySure
 	for _, src := range s.sources(values(rule.Src)) {
 		for _, to := range values(rule.Dst) {
 			for _, dst := range s.sshDestinations(to) {
@@ -303,7 +311,11 @@ func (s *suggester) suggestSSH(at place) Suggestion {
 					t := sshTest(src, dst, action, user)
 					asked := withSSHTests(s.report, []policy.SSHTest{t})
 					with, left := asked.WithSSH(s.report.Policy.SSH).SSHTests, asked.WithSSH(without).SSHTests
-					if len(with) == 1 && with[0].Verdict == policy.Pass && left[0].Verdict == policy.Fail {
+					if len(with) != 1 || with[0].Verdict != policy.Pass {
+						continue
+					}
+					reason = alsoOthers
+					if left[0].Verdict == policy.Fail {
 						entry := fmt.Sprintf(`{"src": %s, "dst": [%s], %s: [%s]}`, quote(src), quote(dst), quote(action), quote(user))
 						return Suggestion{Rule: at.rule(), Section: "sshTests", Entry: entry}
 					}
@@ -311,7 +323,7 @@ func (s *suggester) suggestSSH(at place) Suggestion {
 			}
 		}
 	}
-	return Suggestion{Rule: at.rule(), Reason: alsoOthers}
+	return Suggestion{Rule: at.rule(), Reason: reason}
 }
 
 func (s *suggester) sshDestinations(dst string) []string {
