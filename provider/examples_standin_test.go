@@ -100,7 +100,7 @@ func writeACL(ctx context.Context, plan tfsdk.Plan) (diags diag.Diagnostics) {
 	diags.Append(plan.GetAttribute(ctx, path.Root("acl"), &text)...)
 	api, err := client.New(client.Config{APIKey: client.Secret(os.Getenv("TAILSCALE_API_KEY")), BaseURL: os.Getenv("TAILSCALE_BASE_URL")})
 	if err == nil {
-		_, err = api.SetPolicy(ctx, text, "")
+		_, err = api.SetPolicy(ctx, text, client.MatchAny)
 	}
 	if err != nil {
 		diags.AddError("cannot write the policy", err.Error())

@@ -477,7 +477,7 @@ func (r *policyResource) Delete(ctx context.Context, req resource.DeleteRequest,
 			return
 		}
 		if err == nil {
-			_, err = api.SetPolicy(ctx, "", "")
+			_, err = api.SetPolicy(ctx, "", client.MatchAny)
 		}
 		if err != nil {
 			resp.Diagnostics.Append(apiError(err, "The policy file was not reset."))

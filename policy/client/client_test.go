@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -102,14 +103,14 @@ func TestPolicy(t *testing.T) {
 	if _, err := c.SetPolicy(ctx, nodePolicy, saved.ETag); !client.IsPreconditionFailed(err) {
 		t.Errorf("write with a stale tag: %v", err)
 	}
-	if _, err := c.SetPolicy(ctx, nodePolicy, ""); err != nil {
+	if _, err := c.SetPolicy(ctx, nodePolicy, client.MatchAny); err != nil {
 		t.Errorf("unconditional write: %v", err)
 	}
-	_, err = c.SetPolicy(ctx, "{", "")
+	_, err = c.SetPolicy(ctx, "{", client.MatchAny)
 	if e, ok := errors.AsType[*client.Error](err); !ok || e.Status != 400 || e.Op != "write the policy file" || !strings.Contains(e.Message, "line 1") {
 		t.Errorf("broken text: %v", err)
 	}
-	if reset, err := c.SetPolicy(ctx, "", ""); err != nil || !strings.Contains(reset.HuJSON, "nobody has written") {
+	if reset, err := c.SetPolicy(ctx, "", client.MatchAny); err != nil || !strings.Contains(reset.HuJSON, "nobody has written") {
 		t.Errorf("reset: %+v %v", reset, err)
 	}
 }
@@ -146,7 +147,7 @@ func TestValidation(t *testing.T) {
 		if v, err := c.ValidatePolicy(t.Context(), "{"); err != nil || !v.Failed() {
 			t.Errorf("broken: %+v %v", v, err)
 		}
-		if _, err := c.SetPolicy(t.Context(), `{"groups":{"group:x":["nobody@example.com"]}}`, ""); err != nil {
+		if _, err := c.SetPolicy(t.Context(), `{"groups":{"group:x":["nobody@example.com"]}}`, client.MatchAny); err != nil {
 			t.Fatal(err)
 		}
 		warnings, problems, err := c.PolicyWarnings(t.Context())
@@ -156,12 +157,47 @@ func TestValidation(t *testing.T) {
 	})
 }
 
+// TestNoTagNoWrite has a proxy take ETags out of the answers: nothing may then be written over what nobody could name.
+func TestNoTagNoWrite(t *testing.T) {
+	for name, etag := range map[string]string{"none": "", "empty": `""`, "weak and empty": `W/""`, "any": "*"} {
+		t.Run(name, func(t *testing.T) {
+			sim := simulator(t, controlsim.Options{})
+			_, before := sim.Policy()
+			c := connect(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				rec := httptest.NewRecorder()
+				sim.ServeHTTP(rec, r)
+				maps.Copy(w.Header(), rec.Header())
+				if w.Header().Del("ETag"); etag != "" {
+					w.Header().Set("ETag", etag)
+				}
+				w.WriteHeader(rec.Code)
+				_, _ = w.Write(rec.Body.Bytes())
+			}), client.Config{})
+			read, err := c.GetPolicy(t.Context())
+			if err == nil || !strings.Contains(err.Error(), "without the ETag") {
+				t.Errorf("read: %+v %v", read, err)
+			}
+			for _, match := range []string{read.ETag, strings.TrimSuffix(etag, "*")} {
+				if _, err := c.SetPolicy(t.Context(), nodePolicy, match); err == nil || !strings.Contains(err.Error(), "nothing was sent") {
+					t.Errorf("write over %q: %v", match, err)
+				}
+			}
+			if _, after := sim.Policy(); after != before {
+				t.Error("it was written")
+			}
+			if _, err := c.SetPolicy(t.Context(), nodePolicy, client.MatchDefault); err == nil || !strings.Contains(err.Error(), "without the ETag") {
+				t.Errorf("a write whose answer has no tag: %v", err)
+			}
+		})
+	}
+}
+
 func TestEmptyPolicyIsAFault(t *testing.T) {
 	c := connect(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), client.Config{})
 	if _, err := c.GetPolicy(t.Context()); err == nil {
 		t.Error("an empty answer was taken for a policy")
 	}
-	if _, err := c.SetPolicy(t.Context(), nodePolicy, ""); err == nil {
+	if _, err := c.SetPolicy(t.Context(), nodePolicy, client.MatchAny); err == nil {
 		t.Error("an empty answer was taken for a policy that was written")
 	}
 	if _, err := c.Devices(t.Context()); err == nil {
@@ -244,7 +280,7 @@ func TestRetries(t *testing.T) {
 			return err
 		},
 		"blind": func(ctx context.Context, c *client.Client) error {
-			_, err := c.SetPolicy(ctx, nodePolicy, "")
+			_, err := c.SetPolicy(ctx, nodePolicy, client.MatchAny)
 			return err
 		},
 		"set": func(ctx context.Context, c *client.Client) error {
@@ -471,7 +507,7 @@ func TestErrorsExplainThemselves(t *testing.T) {
 		{
 			name: "scopes of a policy write", fault: controlsim.Fault{Kind: controlsim.StatusFault, Status: 403},
 			do: func(ctx context.Context, c *client.Client) error {
-				_, err := c.SetPolicy(ctx, nodePolicy, "")
+				_, err := c.SetPolicy(ctx, nodePolicy, client.MatchAny)
 				return err
 			},
 			is: client.IsForbidden, want: []string{"policy_file, devices:core:read, devices:posture_attributes"},

@@ -95,7 +95,7 @@ func (c *Client) failure(op operation, res *http.Response, body []byte) *Error {
 		}
 	}
 	if location := res.Header.Get("Location"); e.Message == "" && location != "" {
-		e.Message = fmt.Sprintf("redirected to %q", c.secrets.redact(location))
+		e.Message = fmt.Sprintf("redirected to %q", location)
 	}
 	if e.Message == "" {
 		e.Message = c.notJSON(res.Header, body)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -12,6 +13,9 @@ import (
 
 // MatchDefault is the ifMatch of SetPolicy that writes only where the tailnet still has the policy it was born with.
 const MatchDefault = "ts-default"
+
+// MatchAny is the ifMatch of SetPolicy that writes over whatever is there.
+const MatchAny = "*"
 
 // Policy is the policy file as the service stores it.
 type Policy struct {
@@ -31,17 +35,25 @@ func (c *Client) GetPolicy(ctx context.Context) (Policy, error) {
 	return c.policy(op, res, text)
 }
 
-// policy takes the policy file out of an answer. An empty file is a fault on the way, never an answer of the service.
+// policy takes the policy file out of an answer. An empty file is a fault on the way, never an answer of the service; and
+// so is one without an ETag, over which nobody could write safely.
 func (c *Client) policy(op operation, res *http.Response, text []byte) (Policy, error) {
 	if strings.TrimSpace(string(text)) == "" {
 		return Policy{}, &Error{Op: op.name, Status: res.StatusCode, Message: "the service answered without a policy file"}
 	}
-	return Policy{HuJSON: string(text), ETag: res.Header.Get("ETag")}, nil
+	etag := res.Header.Get("ETag")
+	if tag := bare(etag); tag == "" || tag == MatchAny {
+		return Policy{}, &Error{
+			Op: op.name, Status: res.StatusCode, Message: "the service answered without the ETag, which says which version this is",
+			Hint: fmt.Sprintf("something between here and %s may take it out", c.base),
+		}
+	}
+	return Policy{HuJSON: string(text), ETag: etag}, nil
 }
 
 // SetPolicy replaces the whole policy file by text and returns the file as the service saved it, with its new ETag.
-// ifMatch is the ETag that the stored file must still have, or MatchDefault, or empty to write whatever is there. An
-// empty text with an empty ifMatch restores the tailnet's default file.
+// ifMatch is the ETag that the stored file must still have, or MatchDefault, or MatchAny; without any, nothing is sent. An
+// empty text with MatchAny restores the tailnet's default file.
 //
 // Errors: IsPreconditionFailed where the file has changed; status 400 with the service's message where it refuses the
 // file, the failed tests in Data.
@@ -52,10 +64,13 @@ func (c *Client) SetPolicy(ctx context.Context, text, ifMatch string) (Policy, e
 		replay: once,
 	}
 	header := http.Header{"Content-Type": {"application/hujson"}, "Accept": {"application/hujson"}}
-	if ifMatch != "" {
+	switch etag := bare(ifMatch); {
+	case etag == "":
+		return Policy{}, &Error{Op: op.name, Message: "no ETag says which version is to be replaced; nothing was sent"}
+	case ifMatch == MatchAny:
+	default:
 		op.replay = writing
-		// A proxy that compresses may have made the tag a weak one; the service knows only the strong form.
-		header.Set("If-Match", `"`+strings.Trim(strings.TrimPrefix(ifMatch, "W/"), `"`)+`"`)
+		header.Set("If-Match", `"`+etag+`"`)
 	}
 	res, saved, err := c.request(ctx, op, http.MethodPost, c.tailnetURL("acl"), header, text)
 	if err != nil {
@@ -66,6 +81,10 @@ func (c *Client) SetPolicy(ctx context.Context, text, ifMatch string) (Policy, e
 	}
 	return c.policy(op, res, saved)
 }
+
+// bare is an ETag without its quotes. A proxy that compresses may have made it a weak one; the service knows only the
+// strong form.
+func bare(etag string) string { return strings.Trim(strings.TrimPrefix(etag, "W/"), `"`) }
 
 // ownWrite looks again where a repeated conditional write was refused. The first attempt may have been carried out
 // though its answer was lost; then the stored file is already the wanted one, and the refusal is of no account.
