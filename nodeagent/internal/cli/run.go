@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -20,7 +21,6 @@ import (
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
-	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/doctor"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/metrics"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/reconcile"
@@ -39,16 +39,15 @@ type runner struct {
 	changed chan string
 	metrics *metrics.Metrics
 
-	doc        *config.Document // the last that could be used
-	tailnet    *desired.Tailnet // the part that was put away
-	nextChecks time.Time        // when the doctor's checks are due
+	doc     *config.Document // the last that could be used
+	tailnet *desired.Tailnet // the part that was put away
+
+	idle      chan *config.Document // holds the one in force, once there is nothing to do
+	disturbed atomic.Int64          // passes that made changes
 }
 
-// checkEvery is how often the service runs the doctor's checks, which see more than a pass does and take longer.
-const checkEvery = 5 * time.Minute
-
 func (c *command) run() *cobra.Command {
-	r := &runner{command: c, changed: make(chan string, 16), metrics: metrics.New(version())}
+	r := &runner{command: c, changed: make(chan string, 16), metrics: metrics.New(version()), idle: make(chan *config.Document, 1)}
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Keep the node at what its document asks for",
@@ -114,6 +113,13 @@ func (r *runner) serve(ctx context.Context, mustListen bool) error {
 	g.Go(func() error { return r.watchTailscale(ctx) })
 	g.Go(func() error { return r.watchSignals(ctx, from) })
 
+	r.env.Kernel = &shared{kernel: r.env.Kernel}
+	checks, err := alongside(func() { r.runChecks(ctx) })
+	if err != nil {
+		return fmt.Errorf("find out the network namespace: %w", err)
+	}
+	g.Go(func() error { checks(); return nil })
+
 	// The loop stays on this goroutine, for the same reason.
 	err = r.loop(ctx, from).Run(ctx)
 	notify(daemon.SdNotifyStopping)
@@ -140,7 +146,7 @@ func (r *runner) loop(ctx context.Context, from source.Source) *reconcile.Loop {
 			if !p.Begin.IsZero() && p.Err == nil && p.BadReason == "" {
 				r.keepTailnet(node.LastTailnet)
 			}
-			r.check(ctx, p)
+			r.offerCheck(p)
 		},
 		AliveEvery: watchdog / 3,
 		Log:        r.log,
@@ -185,35 +191,6 @@ func (r *runner) observe(p reconcile.Pass) {
 	r.metrics.Observe(p)
 	// What could be done is done: the service is up, and the status says how well it goes.
 	notify(daemon.SdNotifyReady + "\n" + daemon.SdNotifyWatchdog + "\nSTATUS=" + strings.ReplaceAll(summary(p), "\n", "; "))
-}
-
-// check runs those of the doctor's checks that send nothing, from time to time after a pass that had nothing to do: a
-// repair is not to wait for them. It runs on the loop's goroutine, whose network namespace is the node's.
-func (r *runner) check(ctx context.Context, p reconcile.Pass) {
-	now := time.Now()
-	if p.Begin.IsZero() || p.Err != nil || len(p.Report.Changes) > 0 || r.doc == nil || now.Before(r.nextChecks) {
-		return
-	}
-	r.nextChecks = now.Add(checkEvery)
-	admissions := readAdmissions(r.state)
-	evidence, err := doctor.Gather(ctx, doctor.Options{
-		Kernel: r.env.Kernel, Files: r.env.Files, Socket: r.socket, Document: r.doc, Admissions: admissions,
-	})
-	if err != nil {
-		r.log.Warn("the doctor's checks could not be run", "error", err)
-		return
-	}
-	r.note(admissions, evidence)
-	failed := map[string]bool{}
-	for _, c := range doctor.Judge(evidence).Results {
-		switch c.Status {
-		case doctor.StatusFail:
-			failed[c.Check] = true
-		case doctor.StatusOK, doctor.StatusWarn:
-			failed[c.Check] = false
-		}
-	}
-	r.metrics.Checked(failed, now)
 }
 
 // summary is a pass in one line.
