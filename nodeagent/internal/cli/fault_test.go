@@ -4,11 +4,14 @@ package cli
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
@@ -87,7 +90,7 @@ func (b backend) faults() []fault {
 		toOwn("own IPv6 chain flushed", b.tools("IP6T -w -t mangle -F TAILMESH-PREROUTING"), b.tools(`command="IP6T -t mangle -I TAILMESH-PREROUTING 1 `)),
 		toOwn("jump deleted", b.tools("IPT -w -t mangle -D PREROUTING 1"), b.tools(`command="IPT -t mangle -I PREROUTING 1 -m comment --comment tailmesh`)),
 		toOwn("jump overtaken", b.tools("IPT -w -t nat -D POSTROUTING 1\nIPT -w -t nat -A POSTROUTING -m comment --comment tailmesh -j TAILMESH-POSTROUTING"),
-			b.tools(`command="IPT -t nat -I POSTROUTING 1 `)),
+			"| "+string(b.name)+`-restore --noflush" cause=`),
 		toAll("nat flushed in both backends", flushed, b.tools(`command="IPT -t nat -N TAILMESH-POSTROUTING"`)),
 		toAll("mangle flushed in both backends", func(n *nstest.Node) { n.FlushTables("mangle") }, b.tools(`command="IPT -t mangle -N TAILMESH-PREROUTING"`)),
 		toAll("the firewall reloads", func(n *nstest.Node) { reload(n); b.hint(n) }, b.tools(`command="IPT -t nat -N TAILMESH-POSTROUTING"`)),
@@ -343,6 +346,54 @@ func TestConnectionBegunMeanwhile(t *testing.T) {
 		}
 		if !strings.Contains(s.log.String(), "made stale connections begin anew") {
 			t.Errorf("the log does not say so:\n%s", s.log)
+		}
+	})
+}
+
+// A jump that others keep coming in front of is moved without a moment in which there is none: a connection that begins then
+// would keep the pod's own source for good.
+func TestJumpMovesWithoutGap(t *testing.T) {
+	iptablesOnly(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		a := b.agent(t, b.document(""))
+		a.want(exitYes, "apply")
+		done := make(chan struct{})
+		begun := 0
+		wait := node.PodSide.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if c, err := net.Dial("udp4", nstest.Peer+":9999"); err == nil { // another port of its own each time
+					_, _ = c.Write([]byte("x"))
+					c.Close()
+					begun++
+				}
+			}
+		})
+		for range 12 {
+			node.Run(b.tools("IPT -w -t nat -D POSTROUTING -p sctp -j ACCEPT 2>/dev/null || true\nIPT -w -t nat -I POSTROUTING 1 -p sctp -j ACCEPT"))
+			a.want(exitYes, "apply")
+		}
+		close(done)
+		wait()
+		node.Run(b.tools("IPT -w -t nat -D POSTROUTING -p sctp -j ACCEPT"))
+		flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+		must(t, err)
+		translated, kept := 0, 0
+		for _, f := range flows {
+			switch {
+			case f.Forward.DstPort != 9999:
+			case f.Reverse.DstIP.String() == nstest.OwnAddress:
+				translated++
+			default:
+				kept++
+			}
+		}
+		if kept > 0 || translated == 0 {
+			t.Errorf("of %d connections %d were translated and %d kept their own source", begun, translated, kept)
 		}
 	})
 }
