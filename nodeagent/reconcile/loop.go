@@ -56,6 +56,10 @@ type Pass struct {
 	BadReason string // why the document is not followed; "" if it is
 	Err       error  // of the node: nothing is known then
 	Report    Report
+
+	// Document is the one that the node is held to, as it was written: the last good one where BadReason says so, and nil
+	// if nothing is in force.
+	Document *config.Document
 }
 
 // Run works until the context ends.
@@ -140,7 +144,7 @@ func (l *Loop) pass(ctx context.Context, cause string) (p Pass) {
 		p.Err = ctx.Err()
 		return p
 	case err == nil:
-		l.lastBad = ""
+		l.lastBad, p.Document = "", &doc
 		defer l.keep(doc) // the node need not wait for the disk
 	case !refused(err):
 		p.Err = err
@@ -150,6 +154,7 @@ func (l *Loop) pass(ctx context.Context, cause string) (p Pass) {
 		if l.Good == nil {
 			return p
 		}
+		p.Document = l.Good
 		plan, p.Err = l.Node.Prepare(ctx, *l.Good)
 		if _, shadowed := errors.AsType[*ShadowedError](p.Err); shadowed {
 			p.Err = nil // its rule is overtaken since: the rest of it still holds, and the report says what does not

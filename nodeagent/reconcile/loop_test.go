@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"sync"
 	"syscall"
@@ -172,6 +173,7 @@ func TestLoopKeepsTheLastGoodDocument(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &service{doc: document(12, 13)}
+				good := new(s.doc)
 				start(t, s, nil)
 				whole := s.node.Dump()
 				s.doc, s.docErr = tt.doc, tt.err
@@ -185,6 +187,11 @@ func TestLoopKeepsTheLastGoodDocument(t *testing.T) {
 				}
 				if s.last().BadReason == "" {
 					t.Error("nobody is told that the document cannot be used")
+				}
+				for _, p := range s.passes {
+					if !reflect.DeepEqual(p.Document, good) {
+						t.Errorf("said to be in force: %+v", p.Document)
+					}
 				}
 				if n := strings.Count(s.log.String(), "level=ERROR"); n != 1 {
 					t.Errorf("%d errors logged, want one:\n%s", n, &s.log)

@@ -22,7 +22,7 @@ const checkEvery = 5 * time.Minute
 // none, also for those that are at work.
 func (r *runner) offerCheck(p reconcile.Pass) {
 	switch {
-	case p.Begin.IsZero() || p.Err != nil || r.doc == nil:
+	case p.Document == nil || p.Err != nil:
 		return
 	case len(p.Report.Changes) > 0:
 		r.disturbed.Add(1)
@@ -32,7 +32,7 @@ func (r *runner) offerCheck(p reconcile.Pass) {
 	case <-r.idle: // an older one, not taken yet
 	default:
 	}
-	r.idle <- r.doc
+	r.idle <- p.Document
 }
 
 // runChecks runs those of the doctor's checks that send nothing, from time to time, beside the loop: tailscaled may take

@@ -39,7 +39,6 @@ type runner struct {
 	changed chan string
 	metrics *metrics.Metrics
 
-	doc     *config.Document // the last that could be used
 	tailnet *desired.Tailnet // the part that was put away
 
 	idle      chan *config.Document // holds the one in force, once there is nothing to do
@@ -143,8 +142,8 @@ func (r *runner) loop(ctx context.Context, from source.Source) *reconcile.Loop {
 		Changed: r.changed,
 		Observe: func(p reconcile.Pass) {
 			r.observe(p)
-			if !p.Begin.IsZero() && p.Err == nil && p.BadReason == "" {
-				r.keepTailnet(node.LastTailnet)
+			if p.Document != nil && p.Err == nil && p.BadReason == "" {
+				r.keepTailnet(node.LastTailnet, *p.Document)
 			}
 			r.offerCheck(p)
 		},
@@ -154,7 +153,7 @@ func (r *runner) loop(ctx context.Context, from source.Source) *reconcile.Loop {
 	}
 	if text, err := os.ReadFile(goodPath(r.state)); err == nil {
 		if doc, err := config.Parse(text); err == nil {
-			l.Good, r.doc = &doc, &doc
+			l.Good = &doc
 		}
 	}
 	return l
@@ -177,7 +176,6 @@ func (r *runner) load(ctx context.Context, from source.Source) func() (config.Do
 			return config.Document{}, &reconcile.BadDocumentError{Err: err}
 		}
 		lastText, last = text, doc
-		r.doc = &doc
 		return doc, nil
 	}
 }

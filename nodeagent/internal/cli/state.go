@@ -54,11 +54,11 @@ func readTailnet(state string) *desired.Tailnet {
 
 // keepTailnet puts away what tailscaled says of the document's peers, so that an agent that starts while tailscaled is away
 // takes none of them for gone.
-func (r *runner) keepTailnet(t *desired.Tailnet) {
-	if t == nil || r.doc == nil {
+func (r *runner) keepTailnet(t *desired.Tailnet, doc config.Document) {
+	if t == nil {
 		return
 	}
-	part := t.Of(*r.doc)
+	part := t.Of(doc)
 	if len(part.Peers) == 0 || r.tailnet != nil && reflect.DeepEqual(part, r.tailnet) {
 		return
 	}
