@@ -120,7 +120,7 @@ Exit codes: 0 yes; 1 no; 2 could not tell.`,
 				return err
 			}
 			if !report.Accepted {
-				fmt.Fprintf(e.Stderr, "%s: would be %s\n", l.file, verdictLine(report))
+				printLine(e.Stderr, "%s: would be %s", l.file, verdictLine(report))
 			}
 			if err := out.decision(l, src, dst, flow, d); err != nil {
 				return err
@@ -178,7 +178,7 @@ func (o *output) decision(l *loaded, src, dst string, flow flowFlags, d policy.D
 		}
 		return writeJSON(o.env.Stdout, doc)
 	}
-	fmt.Fprintln(o.env.Stdout, answerLine(l.file, src, dst, flow, d))
+	printLine(o.env.Stdout, "%s", answerLine(l.file, src, dst, flow, d))
 	switch d.Verdict {
 	case policy.Pass:
 		if d.Rule != "" {
@@ -186,7 +186,7 @@ func (o *output) decision(l *loaded, src, dst string, flow flowFlags, d policy.D
 		}
 	case policy.Undecided:
 		for _, m := range d.Missing {
-			fmt.Fprintf(o.env.Stdout, "  needs %s\n", m)
+			printLine(o.env.Stdout, "  needs %s", m)
 		}
 	}
 	return nil

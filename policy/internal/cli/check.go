@@ -71,7 +71,7 @@ func (o *output) check(l *loaded, report *policy.Report) error {
 			Diagnostics diag.List `json:"diagnostics"`
 		}{v1, report.Accepted, report.Message, report.Diagnostics})
 	case "text":
-		fmt.Fprintf(o.env.Stdout, "%s: %s\n", l.file, verdictLine(report))
+		printLine(o.env.Stdout, "%s: %s", l.file, verdictLine(report))
 	}
 	return o.findings(report.Diagnostics, l.file, l.src)
 }

@@ -115,13 +115,22 @@ func exclusive(said string) error {
 	return fmt.Errorf("--%s exclude each other", strings.Join(strings.Fields(list), " and --"))
 }
 
-// printable makes text from files fit for a terminal, line by line.
+// printable makes text from files fit for a terminal and for a CI job's log, line by line.
 func printable(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, l := range lines {
 		lines[i] = diag.Printable(l)
+		if i > 0 && strings.HasPrefix(strings.TrimSpace(l), "::") {
+			lines[i] = strings.Replace(lines[i], ":", "\ufffd", 1) // or GitHub would take the line for a command
+		}
 	}
 	return strings.Join(lines, "\n")
+}
+
+// printLine prints one line, and no more whatever is in the values: what files say must not act on a terminal or, as a line
+// of its own, on a CI job.
+func printLine(w io.Writer, format string, args ...any) {
+	fmt.Fprintln(w, diag.Printable(fmt.Sprintf(format, args...)))
 }
 
 // exitError ends the program with a code. Without an error inside, all has been said already. Every other error ends it

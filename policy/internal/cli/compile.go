@@ -53,7 +53,7 @@ Exit codes: 0 printed; 1 the control plane would refuse the rules; 2 could not t
 				devices = []string{node}
 			}
 			if !report.Accepted {
-				fmt.Fprintf(e.Stderr, "%s: would be %s\n", l.file, verdictLine(report))
+				printLine(e.Stderr, "%s: would be %s", l.file, verdictLine(report))
 			}
 			return writeCompiled(e.Stdout, report.Compiled, devices)
 		},

@@ -139,13 +139,13 @@ func (o *output) conversion(l *loaded, res *convert.Result, to convert.Form) err
 		old, one = convert.Grants, "a grant"
 	}
 	for _, k := range res.Kept {
-		fmt.Fprintf(w, "%s:%d:%d: %s stays %s: %s\n", l.file, k.Range.Start.Line, k.Range.Start.Column, k.Path, one, k.Reason)
+		printLine(w, "%s:%d:%d: %s stays %s: %s", l.file, k.Range.Start.Line, k.Range.Start.Column, k.Path, one, k.Reason)
 	}
 	switch res.Converted {
 	case 0:
-		fmt.Fprintf(w, "%s: no %s to convert\n", l.file, old)
+		printLine(w, "%s: no %s to convert", l.file, old)
 	default:
-		fmt.Fprintf(w, "%s: %s became %s\n", l.file, counted(res.Converted, old), counted(res.Made, to))
+		printLine(w, "%s: %s became %s", l.file, counted(res.Converted, old), counted(res.Made, to))
 	}
 	p := res.Proof
 	fmt.Fprintf(w, "same filters for %d of %d devices", p.Same, p.Devices)
@@ -154,13 +154,13 @@ func (o *output) conversion(l *loaded, res *convert.Result, to convert.Form) err
 	}
 	fmt.Fprintln(w)
 	if n := len(p.MadeUp); n > 0 && p.Holds() {
-		fmt.Fprintf(w, "the same for made-up devices, since no device has: %s\n", strings.Join(p.MadeUp, ", "))
+		printLine(w, "the same for made-up devices, since no device has: %s", strings.Join(p.MadeUp, ", "))
 	}
 	if !p.Holds() {
 		for _, d := range p.Differs {
-			fmt.Fprintf(w, "not the same: %s\n", d)
+			printLine(w, "not the same: %s", d)
 		}
-		fmt.Fprintf(w, "%s: not converted\n", l.file)
+		printLine(w, "%s: not converted", l.file)
 		return exitError{code: exitNo}
 	}
 	return nil

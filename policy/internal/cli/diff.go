@@ -129,7 +129,7 @@ func (o *output) compare(old, new *loaded) (*accessdiff.Result, error) {
 			return nil, o.unanswerable(l, reports[i])
 		}
 		if !reports[i].Accepted {
-			fmt.Fprintf(o.env.Stderr, "%s: would be %s\n", l.file, verdictLine(reports[i]))
+			printLine(o.env.Stderr, "%s: would be %s", l.file, verdictLine(reports[i]))
 		}
 	}
 	result, err := accessdiff.Compare(reports[0], reports[1])

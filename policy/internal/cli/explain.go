@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
 )
 
 func newExplainCmd(e env) *cobra.Command {
@@ -70,6 +71,9 @@ Exit codes: 0 explained a code, or the flow may pass; 1 the flow may not pass; 2
 			if err != nil {
 				return err
 			}
+			if !report.Accepted {
+				printLine(e.Stderr, "%s: would be %s", l.file, verdictLine(report))
+			}
 			if err := out.explanation(l, args[0], args[1], flow, x); err != nil {
 				return err
 			}
@@ -94,12 +98,13 @@ func (o *output) explanation(l *loaded, src, dst string, flow flowFlags, x *poli
 			Missing []string           `json:"missing"`
 		}{v1, answer(x.Verdict), l.file, x.Pairs, notNil(x.Rules), notNil(x.Missing)})
 	}
-	fmt.Fprintln(o.env.Stdout, answerLine(l.file, src, dst, flow, x.Decision))
+	printLine(o.env.Stdout, "%s", answerLine(l.file, src, dst, flow, x.Decision))
 	for _, m := range x.Missing {
-		fmt.Fprintf(o.env.Stdout, "  needs %s\n", m)
+		printLine(o.env.Stdout, "  needs %s", m)
 	}
 	if len(x.Rules) == 0 {
-		fmt.Fprintf(o.env.Stdout, "\nno rule names both %s and %s\n", src, dst)
+		fmt.Fprintln(o.env.Stdout)
+		printLine(o.env.Stdout, "no rule names both %s and %s", src, dst)
 		return nil
 	}
 	fmt.Fprintln(o.env.Stdout)
@@ -115,7 +120,7 @@ func (o *output) explanation(l *loaded, src, dst string, flow flowFlags, x *poli
 			admitted += fmt.Sprintf(" (%d unknown)", r.Undecided)
 		}
 		fmt.Fprintf(table, "%s\t%s\t%d\t%d of %d\t%s\t%s\n",
-			decides, cmp.Or(r.Rule, "(default)"), r.Range.Start.Line, r.Pairs, x.Pairs, admitted, r.Covers)
+			decides, cmp.Or(r.Rule, "(default)"), r.Range.Start.Line, r.Pairs, x.Pairs, admitted, diag.Printable(r.Covers))
 	}
 	return table.Flush()
 }

@@ -48,7 +48,7 @@ func readRevision(ctx context.Context, name string) ([]byte, error) {
 	case bytes.HasPrefix(out.Bytes(), []byte("tree "+name+"\n")):
 		return nil, fmt.Errorf("cannot read %q: a directory in git revision %q", name, rev)
 	}
-	return out.Bytes(), nil
+	return out.Bytes(), refuseMark(name, out.Bytes())
 }
 
 // gitError says in our words what git says of a revision that it cannot show.

@@ -144,16 +144,10 @@ func displayName(file string) string {
 	return file
 }
 
-// byteOrderMark begins files that some editors save as "UTF-8 with BOM". It is no JSON.
-const byteOrderMark = "\ufeff"
-
 // describeJSON says of an error in JSON where it is and what is wrong, in JSON's own words.
 func describeJSON(src []byte, err error) error {
 	if len(bytes.TrimSpace(src)) == 0 {
 		return errors.New("the file is empty")
-	}
-	if bytes.HasPrefix(src, []byte(byteOrderMark)) {
-		return errors.New("the file begins with a byte order mark: save it as UTF-8 without one")
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("%s: %w", textPos(src, int(wrong.Offset)-1), describeType(wrong))

@@ -125,9 +125,9 @@ func (o *output) lint(l *loaded, report *policy.Report, found diag.List) error {
 			Diagnostics diag.List `json:"diagnostics"`
 		}{v1, report.Accepted, report.Message, notNil(found)})
 	case o.format == "text" && report.Compiled == nil:
-		fmt.Fprintf(o.env.Stdout, "%s: %s\n", l.file, verdictLine(report))
+		printLine(o.env.Stdout, "%s: %s", l.file, verdictLine(report))
 	case o.format == "text" && len(found) == 0:
-		fmt.Fprintf(o.env.Stdout, "%s: nothing found\n", l.file)
+		printLine(o.env.Stdout, "%s: nothing found", l.file)
 		return nil
 	}
 	return o.findings(found, l.file, l.src)

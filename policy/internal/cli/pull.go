@@ -47,7 +47,7 @@ Exit codes: 0 FILE is what is in force; 1 FILE differs, and was left as it is; 2
 				file = args[0]
 			}
 			if file == stdinName {
-				fmt.Fprintf(e.Stderr, "ETag %s\n", live.ETag)
+				printLine(e.Stderr, "ETag %s", live.ETag)
 				_, err := fmt.Fprint(e.Stdout, live.HuJSON)
 				return err
 			}
@@ -67,7 +67,7 @@ func save(e env, file, text, etag string, force bool) error {
 	case err != nil:
 		return err
 	case textdiff.Same(string(old), text):
-		fmt.Fprintf(e.Stderr, "%s: is what is in force, ETag %s\n", file, etag)
+		printLine(e.Stderr, "%s: is what is in force, ETag %s", file, etag)
 		return nil
 	case !force:
 		return exitError{code: exitNo, err: fmt.Errorf(
@@ -78,6 +78,6 @@ func save(e env, file, text, etag string, force bool) error {
 	if err != nil {
 		return fmt.Errorf("cannot write %q: %w", file, withoutPath(err))
 	}
-	fmt.Fprintf(e.Stderr, "%s: written, ETag %s\n", file, etag)
+	printLine(e.Stderr, "%s: written, ETag %s", file, etag)
 	return nil
 }

@@ -130,7 +130,7 @@ func (o *pushOptions) run(ctx context.Context, e env, out output) error {
 	}
 	result, err := accessdiff.Compare(policy.Check(liveName, []byte(tn.policy.HuJSON), tn.inventory, nil), report)
 	if answer.Result = result; err != nil {
-		fmt.Fprintf(e.Stderr, "%s: what access changes cannot be told: %v\n", l.file, err)
+		printLine(e.Stderr, "%s: what access changes cannot be told: %v", l.file, err)
 	} else if out.format != "json" {
 		if err := accessdiff.WriteText(e.Stdout, result); err != nil {
 			return err
@@ -160,7 +160,7 @@ func (o *pushOptions) tell(out output, answer pushed, line string) error {
 	if out.format == "json" {
 		return writeJSON(out.env.Stdout, answer)
 	}
-	fmt.Fprintln(out.env.Stdout, line)
+	printLine(out.env.Stdout, "%s", line)
 	return nil
 }
 
@@ -207,7 +207,7 @@ func (o *output) validate(ctx context.Context, api *client.Client, l *loaded) er
 	}
 	for _, f := range v.Data {
 		for _, text := range slices.Concat(f.Errors, f.Warnings) {
-			fmt.Fprintf(o.env.Stderr, "%s: the service: %s: %s\n", l.file, diag.Printable(f.User), diag.Printable(text))
+			printLine(o.env.Stderr, "%s: the service: %s: %s", l.file, f.User, text)
 		}
 	}
 	if v.Failed() {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -24,7 +25,7 @@ func readFile(e env, name string, most int64) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cannot read standard input: %w", err)
 		}
-		return src, nil
+		return src, refuseMark(stdinFile, src)
 	}
 	src, err := readNamed(name, most)
 	if err != nil {
@@ -33,7 +34,19 @@ func readFile(e env, name string, most int64) ([]byte, error) {
 		}
 		return nil, fmt.Errorf("cannot read %q: %w", name, err)
 	}
-	return src, nil
+	return src, refuseMark(name, src)
+}
+
+// refuseMark refuses a text that an editor saved with a byte order mark, which is neither JSON nor HuJSON.
+func refuseMark(name string, src []byte) error {
+	for _, known := range []struct{ mark, encoding string }{
+		{"\xef\xbb\xbf", "UTF-8"}, {"\xff\xfe\x00\x00", "UTF-32"}, {"\xff\xfe", "UTF-16"}, {"\xfe\xff", "UTF-16"},
+	} {
+		if bytes.HasPrefix(src, []byte(known.mark)) {
+			return fmt.Errorf("%s: the file begins with a byte order mark of %s: save it as UTF-8 without one", name, known.encoding)
+		}
+	}
+	return nil
 }
 
 func readNamed(name string, most int64) ([]byte, error) {

@@ -26,12 +26,14 @@ func TestScript(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":  exits,
-			"binary": binary,
-			"large":  sized(maxText + 1),
-			"huge":   sized(maxInventory + 1),
-			"bom":    written("\ufeff{}\n"),
-			"escape": written("{\"acls\": [{\"action\": \"accept\", \"src\": [\"tag:\x1b[31mx\"], \"dst\": [\"*:*\"]}]}\n"),
+			"exits":   exits,
+			"binary":  binary,
+			"large":   sized(maxText + 1),
+			"huge":    sized(maxInventory + 1),
+			"bom":     written("\ufeff{}\n"),
+			"utf16le": written("\xff\xfe{\x00}\x00"),
+			"utf16be": written("\xfe\xff\x00{\x00}"),
+			"escape":  written("{\"acls\": [{\"action\": \"accept\", \"src\": [\"tag:\x1b[31mx\"], \"dst\": [\"*:*\"]}]}\n"),
 		},
 	})
 }

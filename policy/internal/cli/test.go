@@ -95,7 +95,7 @@ func (o *output) refused(l *loaded, report *policy.Report) error {
 		return exitError{exitNo, errors.New(l.file + " would be " + verdictLine(report))}
 	}
 	if o.format == "text" {
-		fmt.Fprintf(o.env.Stderr, "%s: would be %s\n", l.file, verdictLine(report))
+		printLine(o.env.Stderr, "%s: would be %s", l.file, verdictLine(report))
 	}
 	if err := o.findings(report.Diagnostics, l.file, l.src); err != nil {
 		return err
@@ -207,7 +207,7 @@ func (w *testWriter) section(name string, results []policy.TestResult, quiet boo
 		case r.Verdict == policy.Undecided:
 			word, outcome = "????", fmt.Sprintf("want %s, cannot be decided", r.Want)
 		}
-		fmt.Fprintf(w.out.env.Stdout, "%-4s  %-*s  %-*s  %s\n", word, pathWidth, r.Path, flowWidth, flow(name, r), outcome)
+		printLine(w.out.env.Stdout, "%-4s  %-*s  %-*s  %s", word, pathWidth, r.Path, flowWidth, flow(name, r), outcome)
 		if r.Verdict != policy.Pass {
 			w.details(r)
 		}
@@ -242,9 +242,9 @@ func (w *testWriter) place(path string) string {
 }
 
 func (w *testWriter) details(r policy.TestResult) {
-	line := func(word, text string) { fmt.Fprintf(w.out.env.Stdout, "      %-5s  %s\n", word, text) }
+	line := func(word, text string) { printLine(w.out.env.Stdout, "      %-5s  %s", word, text) }
 	if !r.Range.IsZero() {
-		fmt.Fprintf(w.out.env.Stdout, "      %s\n", position(w.file, r.Range))
+		printLine(w.out.env.Stdout, "      %s", position(w.file, r.Range))
 	}
 	if r.Rule != "" {
 		line("rule", w.place(r.Rule))

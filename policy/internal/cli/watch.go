@@ -137,10 +137,10 @@ func (o *watchOptions) report(out output, found drift) error {
 	case out.format == "json":
 		return writeJSON(w, found)
 	case !found.Drift:
-		fmt.Fprintf(w, "%s: is what is in force, ETag %s\n", o.policy, found.ETag)
+		printLine(w, "%s: is what is in force, ETag %s", o.policy, found.ETag)
 		return nil
 	}
-	fmt.Fprintf(w, "%s: is not what is in force, ETag %s; differs in %s\n", o.policy, found.ETag, sectionList(found.Sections))
+	printLine(w, "%s: is not what is in force, ETag %s; differs in %s", o.policy, found.ETag, sectionList(found.Sections))
 	if found.Result == nil {
 		fmt.Fprintln(w, "what that means for access cannot be told")
 		return nil
