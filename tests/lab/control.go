@@ -31,6 +31,7 @@ type Control struct {
 	mu      sync.Mutex
 	filters map[netip.Addr][]tailcfg.FilterRule
 	tags    map[netip.Addr][]string
+	edit    func(*tailcfg.MapResponse)
 	changed chan struct{} // closed and replaced on every change
 }
 
@@ -92,6 +93,15 @@ func (c *Control) SetTags(addr netip.Addr, tags ...string) {
 	c.notify()
 }
 
+// Tell has f change whatever nodes are told from now on, or nothing more where it is nil, and tells them at once. What a
+// response is about, and so who is told it, is its Node.
+func (c *Control) Tell(f func(*tailcfg.MapResponse)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.edit = f
+	c.notify()
+}
+
 // notify wakes all streams; c.mu is held.
 func (c *Control) notify() {
 	close(c.changed)
@@ -129,7 +139,7 @@ func (c *Control) stream(ctx context.Context, w testcontrol.MapStreamWriter, req
 // response builds a node's whole netmap, and returns the channel that tells of the next change.
 func (c *Control) response(req *tailcfg.MapRequest) (*tailcfg.MapResponse, <-chan struct{}, error) {
 	c.mu.Lock()
-	changed, filters, tags := c.changed, c.filters, maps.Clone(c.tags)
+	changed, filters, tags, edit := c.changed, c.filters, maps.Clone(c.tags), c.edit
 	c.mu.Unlock()
 
 	res, err := c.srv.MapResponse(req)
@@ -147,6 +157,9 @@ func (c *Control) response(req *tailcfg.MapRequest) (*tailcfg.MapResponse, <-cha
 	res.PacketFilters = map[string][]tailcfg.FilterRule{"*": nil}
 	if rules := filters[res.Node.Addresses[0].Addr()]; len(rules) > 0 {
 		res.PacketFilters["base"] = rules
+	}
+	if edit != nil {
+		edit(res)
 	}
 	return res, changed, nil
 }

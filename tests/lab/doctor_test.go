@@ -59,10 +59,12 @@ type ailment struct {
 	inject string // commands on ams1
 	undo   string // what takes them back, where the agent's own work does not
 	do     func(t *testing.T, l *Lab)
-	probe  bool
+	args   []string // of the doctor
 	ams    []string
 	fra    []string
 }
+
+func probed() []string { return []string{"--probe"} }
 
 func ailments(l *Lab) []ailment {
 	fra4 := l.Fra.Addr(4).String()
@@ -78,19 +80,6 @@ func ailments(l *Lab) []ailment {
 	chain := func(name, kind, hook, priority, rule string) string {
 		return fmt.Sprintf("nft add chain ip other %s '{ type %s hook %s priority %s; }'\nnft add rule ip other %s %s", name, kind, hook, priority, name, rule)
 	}
-	document := func(change func(l *Lab, doc *config.Document)) func(t *testing.T, l *Lab) {
-		return func(t *testing.T, l *Lab) {
-			doc := l.Document(l.Ams)
-			change(l, &doc)
-			text, err := doc.Marshal()
-			if err == nil {
-				err = os.WriteFile(filepath.Join(l.Ams.dir, "node.json"), text, 0o600)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	policy := func(t *testing.T, l *Lab) {
 		l.policyFile(t, withoutOverlay)
 		t.Cleanup(func() {
@@ -105,7 +94,7 @@ func ailments(l *Lab) []ailment {
 	}
 	return []ailment{
 		{name: "nothing"},
-		{name: "nothing, with a probe", probe: true},
+		{name: "nothing, with a probe", args: probed()},
 		{name: "look-alike: FORWARD drops, Tailscale and the pods' rules accept", inject: `iptables -P FORWARD DROP
 			iptables -A FORWARD -i ` + PodBridge + ` -j ACCEPT
 			iptables -A FORWARD -o ` + PodBridge + ` -j ACCEPT`, undo: "iptables -P FORWARD ACCEPT\niptables -D FORWARD -i " + PodBridge + " -j ACCEPT\niptables -D FORWARD -o " + PodBridge + " -j ACCEPT"},
@@ -125,7 +114,7 @@ func ailments(l *Lab) []ailment {
 		{name: "connections are not tracked", inject: table(chain("raw", "filter", "prerouting", "-300", "ip saddr 10.42.1.0/24 notrack")), undo: other, ams: []string{"route.untracked"}},
 		{name: "no route in table 52", inject: "ip route del " + fra4 + " table 52", undo: "ip route add " + fra4 + " dev tailscale0 table 52", ams: []string{"route.missing"}},
 		{name: "the source is not translated", inject: noSNAT, ams: []string{"source.untranslated"}},
-		{name: "the source is not translated, with a probe", inject: noSNAT, probe: true, ams: []string{"source.untranslated"}},
+		{name: "the source is not translated, with a probe", inject: noSNAT, args: probed(), ams: []string{"source.untranslated"}},
 		{name: "another translates first", inject: table(chain("post", "nat", "postrouting", "90", "ip saddr 10.42.1.0/24 oifname tailscale0 snat to 10.9.9.9")), undo: other, ams: []string{"source.shadowed"}},
 		{name: "another translates too much", inject: table(chain("post", "nat", "postrouting", "94", "ip saddr 10.42.1.0/24 snat to "+l.Ams.Addr(4).String())), undo: other, ams: []string{"source.too-wide"}},
 		{name: "a rule drops pods' packets", inject: table(chain("way", "filter", "forward", "0", bridge+"oifname tailscale0 drop")), undo: other, ams: []string{"firewall.drops"}},
@@ -151,7 +140,7 @@ func ailments(l *Lab) []ailment {
 				if _, err := l.Ams.Tailscale(ctx, "up"); err != nil {
 					t.Error(err)
 				}
-				l.revive(t, ctx)
+				l.revive(t, ctx, l.Ams)
 			})
 		}, ams: []string{"tailscaled.stopped"}},
 		{name: "tailscaled is gone", do: func(t *testing.T, l *Lab) {
@@ -161,16 +150,16 @@ func ailments(l *Lab) []ailment {
 				if err := l.Ams.StartDaemon(ctx); err != nil {
 					t.Fatal(err)
 				}
-				l.revive(t, ctx)
+				l.revive(t, ctx, l.Ams)
 			})
 		}, ams: []string{"tailscaled.down"}},
 		{name: "the document is another node's", do: func(t *testing.T, l *Lab) {
-			document(func(l *Lab, doc *config.Document) { *doc = l.Document(l.Fra) })(t, l)
+			withDocument(func(l *Lab, doc *config.Document) { *doc = l.Document(l.Fra) })(t, l)
 		}, ams: []string{"document.foreign"}},
-		{name: "the document has an address of before", do: document(func(_ *Lab, doc *config.Document) {
+		{name: "the document has an address of before", do: withDocument(func(_ *Lab, doc *config.Document) {
 			doc.Peers[0].Addresses = []netip.Addr{netip.MustParseAddr("100.64.0.99")}
 		}), ams: []string{"document.stale(warn)"}},
-		{name: "the document names a node that is not there", do: document(func(_ *Lab, doc *config.Document) {
+		{name: "the document names a node that is not there", do: withDocument(func(_ *Lab, doc *config.Document) {
 			doc.Peers = append(doc.Peers, config.Node{Name: "par1", ID: "nNobody", Addresses: []netip.Addr{netip.MustParseAddr("100.64.0.98")}})
 		}), ams: []string{"peers.unknown", "source.untranslated+"}},
 
@@ -185,13 +174,28 @@ func ailments(l *Lab) []ailment {
 	}
 }
 
-// revive waits for ams1's tailscaled, and mends what went with its addresses.
-func (l *Lab) revive(t *testing.T, ctx context.Context) {
+// withDocument gives ams1 another document, which no agent has carried out.
+func withDocument(change func(l *Lab, doc *config.Document)) func(t *testing.T, l *Lab) {
+	return func(t *testing.T, l *Lab) {
+		doc := l.Document(l.Ams)
+		change(l, &doc)
+		text, err := doc.Marshal()
+		if err == nil {
+			err = os.WriteFile(filepath.Join(l.Ams.dir, "node.json"), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// revive waits for a node's tailscaled, and mends what went with its addresses.
+func (l *Lab) revive(t *testing.T, ctx context.Context, n *Node) {
 	t.Helper()
-	if err := l.Ams.WaitPeers(ctx); err != nil {
+	if err := n.WaitPeers(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.RouteOverlay(l.Ams); err != nil {
+	if err := l.RouteOverlay(n); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -203,7 +207,7 @@ func testDoctor(t *testing.T, l *Lab) {
 	l.overlayRule(t, behindNobody, false)
 	l.install(t, l.agent())
 	var rows []string
-	for _, a := range ailments(l) {
+	for _, a := range slices.Concat(ailments(l), tailnetAilments(l), nodeAilments(l)) {
 		t.Run(a.name, func(t *testing.T) {
 			t.Cleanup(func() {
 				ctx := context.WithoutCancel(t.Context())
@@ -224,10 +228,6 @@ func testDoctor(t *testing.T, l *Lab) {
 			if a.do != nil {
 				a.do(t, l)
 			}
-			args := []string{}
-			if a.probe {
-				args = append(args, "--probe")
-			}
 			row := fmt.Sprintf("%-66s", a.name)
 			for _, look := range []struct {
 				node *Node
@@ -236,7 +236,7 @@ func testDoctor(t *testing.T, l *Lab) {
 				if look.node == l.Fra && slices.ContainsFunc(a.ams, func(c string) bool { return strings.HasPrefix(c, "tailscaled.") }) {
 					continue // whether the peer is seen as gone is the control server's to say, in its time
 				}
-				got, said, err := look.node.examined(t.Context(), args...)
+				got, said, err := look.node.examined(t.Context(), a.args...)
 				if err != nil {
 					t.Fatalf("%v\n%s", err, said)
 				}
@@ -253,6 +253,7 @@ func testDoctor(t *testing.T, l *Lab) {
 		})
 	}
 	t.Run("merge", func(t *testing.T) { testMerge(t, l) })
+	t.Run("registered anew", func(t *testing.T) { testRegisteredAnew(t, l) })
 	t.Logf("faults and what the doctor named:\n%s", strings.Join(rows, "\n"))
 }
 

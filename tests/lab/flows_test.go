@@ -350,6 +350,7 @@ func testVariants(t *testing.T, l *Lab) {
 }
 
 func TestLab(t *testing.T) {
+	logCost(t)
 	l := start(t)
 	l.service(t)
 	t.Run("matrix", func(t *testing.T) { testMatrix(t, l) })
@@ -358,6 +359,7 @@ func TestLab(t *testing.T) {
 	t.Run("policy", func(t *testing.T) { testPolicy(t, l) })
 	t.Run("router returns", func(t *testing.T) { testRouterReturns(t, l) })
 	t.Run("daemon restarts", func(t *testing.T) { testRestart(t, l) })
+	t.Run("orders", func(t *testing.T) { testOrders(t, l) })
 	t.Run("service", func(t *testing.T) { testService(t, l) })
 	t.Run("daemon is down", func(t *testing.T) { testDown(t, l) })
 	t.Run("old connections", func(t *testing.T) { testOldConnections(t, l) })

@@ -168,6 +168,7 @@ type result struct {
 	row       row
 	want, got string
 	seen      Seen
+	at        time.Time // when that was sure
 }
 
 // judge tries all rows, many at a time, and compares them with what is expected of each name.
@@ -186,7 +187,7 @@ func (l *Lab) judge(t *testing.T, rows []row, want map[string]string) []result {
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			got, seen := l.try(t.Context(), r, expected)
-			results[i] = result{row: r, want: expected, got: got, seen: seen}
+			results[i] = result{row: r, want: expected, got: got, seen: seen, at: time.Now()}
 		})
 	}
 	group.Wait()

@@ -182,6 +182,16 @@ func (n *Node) StopDaemon() {
 	os.Remove(n.socket)
 }
 
+// CleanUp takes away what the node's tailscaled has left, as its unit does after it ended: a node that boots has nothing of it.
+func (n *Node) CleanUp(ctx context.Context) error {
+	path, err := program(tailscaledEnv)
+	if err != nil {
+		return err
+	}
+	_, err = Run(ctx, n.Name, "env", "TS_LOGS_DIR="+n.dir, path, "--cleanup", "--statedir="+n.dir, "--socket="+n.socket, "--no-logs-no-support")
+	return err
+}
+
 func (n *Node) login(ctx context.Context) error {
 	if _, err := n.Tailscale(ctx, "up", "--login-server="+n.lab.Control.URL, "--hostname="+n.Name,
 		"--accept-dns=false", "--timeout=20s"); err != nil {

@@ -12,47 +12,60 @@ import (
 	"time"
 )
 
-// daemon is our own repair as it runs on nodes: a service that follows the node, its document and the tailnet.
-func (l *Lab) daemon() repair {
-	running := map[*Node]*exec.Cmd{}
-	return repair{
-		name: "the agent as a service",
-		apply: func(ctx context.Context, t *testing.T, n *Node) {
-			path, err := program(agentEnv)
-			if err != nil {
-				t.Fatal(err)
-			}
-			document := n.writeDocument(t)
-			log, err := os.Create(filepath.Join(n.dir, "agent.log"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer log.Close()
-			cmd := exec.Command("ip", "netns", "exec", n.Name, path, "run", "--config", document, "--socket", n.socket,
-				"--lock", filepath.Join(n.dir, "agent.lock"), "--state", n.stateDir(), "--listen", "")
-			cmd.Stdout, cmd.Stderr = log, log
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			running[n] = cmd
-			n.waitAgent(t)
-		},
-		undo: func(ctx context.Context, t *testing.T, n *Node) {
-			cmd := running[n]
-			if cmd == nil {
-				return
-			}
-			if err := cmd.Process.Signal(os.Interrupt); err != nil {
-				t.Error(err)
-			}
-			if err := cmd.Wait(); err != nil {
-				log, _ := os.ReadFile(filepath.Join(n.dir, "agent.log"))
-				t.Errorf("%s: the agent ended badly: %v\n%s", n.Name, err, log)
-			}
-			if out, err := n.Agent(ctx, "cleanup"); err != nil {
-				t.Errorf("%v\n%s", err, out)
-			}
-		},
+// services are the agents as they run on nodes: each follows the node, its document and the tailnet.
+type services struct {
+	running map[*Node]*exec.Cmd
+}
+
+func (l *Lab) services() services { return services{map[*Node]*exec.Cmd{}} }
+
+// start writes a node's document and starts its agent, which may need a while until all is right.
+func (s services) start(t *testing.T, n *Node) {
+	t.Helper()
+	path, err := program(agentEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document := n.writeDocument(t)
+	log, err := os.Create(filepath.Join(n.dir, "agent.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command("ip", "netns", "exec", n.Name, path, "run", "--config", document, "--socket", n.socket,
+		"--lock", filepath.Join(n.dir, "agent.lock"), "--state", n.stateDir(), "--listen", "")
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.running[n] = cmd
+}
+
+// kill ends a node's agent without a chance to do anything about it.
+func (s services) kill(t *testing.T, n *Node) {
+	t.Helper()
+	if err := s.running[n].Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.running[n].Wait() // killed
+	delete(s.running, n)
+}
+
+// stop ends the agents that run, as a service manager does, and takes away what they did.
+func (s services) stop(ctx context.Context, t *testing.T) {
+	t.Helper()
+	for n, cmd := range s.running {
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			log, _ := os.ReadFile(filepath.Join(n.dir, "agent.log"))
+			t.Errorf("%s: the agent ended badly: %v\n%s", n.Name, err, log)
+		}
+		if out, err := n.Agent(ctx, "cleanup"); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		delete(s.running, n)
 	}
 }
 
@@ -87,52 +100,32 @@ func (n *Node) waitAgent(t *testing.T) {
 	t.Fatalf("%s: %v after %v\n%s\n%s", n.Name, err, soon, out, log)
 }
 
-// testService has the service live through what happens to a node: tailscaled restarts, which takes its device and routes
-// with it, and the router's rule goes and comes back where the kernel puts it. Nobody touches the agent meanwhile.
+// testService takes away what the service did: it does it again, with nobody touching it. Starts and restarts of the parts of a
+// node are testOrders'.
 func testService(t *testing.T, l *Lab) {
 	l.policyFile(t, withOverlay)
 	l.overlayRule(t, behindNobody, false)
-	l.install(t, l.daemon())
-	rows := l.rows()
-	for _, step := range []struct {
-		name string
-		do   func(t *testing.T, n *Node) error
-	}{
-		{"at the start", func(*testing.T, *Node) error { return nil }},
-		{"rules and firewall are flushed", func(t *testing.T, n *Node) error {
-			_, err := Sh(t.Context(), n.Name, "nft delete table inet tailmesh\nip rule del pref 0 fwmark 0x2000/0x2000\nip -6 rule del pref 0 fwmark 0x2000/0x2000")
-			return err
-		}},
-		{"tailscaled restarts", func(t *testing.T, n *Node) error {
-			n.StopDaemon()
-			if err := n.StartDaemon(t.Context()); err != nil {
-				return err
-			}
-			if err := n.WaitPeers(t.Context()); err != nil {
-				return err
-			}
-			return l.RouteOverlay(n)
-		}},
-		{"the router's rule comes back", func(t *testing.T, n *Node) error {
-			if err := DeleteOverlayRule(n); err != nil {
-				return err
-			}
-			_, err := AddOverlayRule(t.Context(), n)
-			return err
-		}},
-	} {
-		t.Run(step.name, func(t *testing.T) {
-			for _, n := range l.Mesh() {
-				if err := step.do(t, n); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for _, n := range l.Mesh() {
-				n.waitAgent(t)
-			}
-			l.judge(t, rows, overlayAdmitted().and(repaired()))
-		})
+	agents := l.services()
+	t.Cleanup(func() { agents.stop(context.WithoutCancel(t.Context()), t) })
+	for _, n := range l.Mesh() {
+		agents.start(t, n)
 	}
+	for _, n := range l.Mesh() {
+		n.waitAgent(t)
+	}
+	t.Run("rules and firewall are flushed", func(t *testing.T) {
+		for _, n := range l.Mesh() {
+			if _, err := Sh(t.Context(), n.Name, `nft delete table inet tailmesh
+				ip rule del pref 0 fwmark 0x2000/0x2000
+				ip -6 rule del pref 0 fwmark 0x2000/0x2000`); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, n := range l.Mesh() {
+			n.waitAgent(t)
+		}
+		l.judge(t, l.rows(), overlayAdmitted().and(repaired()))
+	})
 	t.Run("the policy is edited", func(t *testing.T) { testEdited(t, l) })
 }
 
