@@ -1,0 +1,186 @@
+//go:build linux
+
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
+)
+
+// nodeAilments are those that others than the agent make on the node itself: the CNI, a firewall, scripts, a second agent.
+//
+// Not made here: tailscaled.rules-lost (this tailscaled puts its rules back at once), tailscaled.offline (it takes minutes to
+// notice), overlay.remote and overlay.mtu (the lab's tunnels are no kernel devices of that kind), return.rp-filter (an answer
+// by another way than tailscale0 needs a second path between the nodes, which WireGuard does not give).
+func nodeAilments(l *Lab) []ailment {
+	fra4, own4, own6 := l.Fra.Addr(4).String(), l.Ams.Addr(4).String(), l.Ams.Addr(6).String()
+	tunnel4, pod := tunnelName(l.Fra.Addr(4)), l.Ams.Pod.Addr(4).String()
+	vip := l.Location[0].Addr(4).String()
+	const (
+		noRule = "ip rule del pref 0 fwmark 0x2000/0x2000"
+		noSNAT = "nft flush chain inet tailmesh postrouting"
+	)
+	// Rules of iptables that are added, and deleted again.
+	rules := func(lines ...string) (inject, undo string) {
+		for i := range lines {
+			inject += lines[i] + "\n"
+			undo += strings.NewReplacer(" -A ", " -D ", " -I ", " -D ").Replace(lines[len(lines)-1-i]) + "\n"
+		}
+		return inject, undo
+	}
+	with := func(a ailment, lines ...string) ailment {
+		inject, undo := rules(lines...)
+		a.inject, a.undo = a.inject+"\n"+inject, undo+a.undo
+		return a
+	}
+	policyOf := func(chain string) string { // what kube-router makes of a NetworkPolicy that admits nothing out of the pod
+		return strings.NewReplacer("POD", pod, "CHAIN", chain).Replace(`
+			iptables -N KUBE-NWPLCY-YYY
+			iptables -N CHAIN
+			iptables -A CHAIN -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+			iptables -A CHAIN -s POD -j KUBE-NWPLCY-YYY
+			iptables -A CHAIN -m mark ! --mark 0x10000/0x10000 -j REJECT
+			iptables -A CHAIN -j MARK --set-xmark 0x0/0x10000
+			iptables -I FORWARD -s POD -j CHAIN`)
+	}
+	noPolicyOf := func(chain string) string {
+		return strings.NewReplacer("POD", pod, "CHAIN", chain).Replace(`
+			iptables -D FORWARD -s POD -j CHAIN
+			iptables -F CHAIN
+			iptables -F KUBE-NWPLCY-YYY
+			iptables -X CHAIN
+			iptables -X KUBE-NWPLCY-YYY`)
+	}
+	reroute := func(t *testing.T, l *Lab) {
+		t.Cleanup(func() {
+			if err := ip("-n", l.Ams.Name, "link", "set", tunnel4, "up"); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.RouteOverlay(l.Ams); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	restarted := func(t *testing.T, l *Lab) {
+		t.Cleanup(func() {
+			ctx := context.WithoutCancel(t.Context())
+			l.Ams.StopDaemon()
+			if err := l.Ams.StartDaemon(ctx); err != nil {
+				t.Fatal(err)
+			}
+			l.revive(t, ctx, l.Ams)
+		})
+	}
+	firewalld := `
+		nft add table inet firewalld
+		nft add chain inet firewalld filter_FORWARD '{ type filter hook forward priority filter + 10; }'
+		nft add rule inet firewalld filter_FORWARD ct state established,related accept
+		nft add rule inet firewalld filter_FORWARD iifname eth0 accept
+		nft add rule inet firewalld filter_FORWARD reject with icmpx admin-prohibited`
+	noFrag := []string{
+		"iptables -A OUTPUT -p icmp --icmp-type fragmentation-needed -j DROP",
+		"ip6tables -A OUTPUT -p ipv6-icmp --icmpv6-type packet-too-big -j DROP",
+	}
+	return []ailment{
+		with(ailment{name: "MTU black hole, with a probe", args: probed(), ams: []string{"mtu.black-hole"}}, noFrag...),
+		with(ailment{name: "look-alike: the same, and nobody sends large packets: no probe"}, noFrag...),
+		with(ailment{name: "look-alike: only echo requests are dropped", args: probed(), ams: []string{"probe.echo-dropped(warn)"}},
+			"iptables -I FORWARD -i "+PodBridge+" -o tailscale0 -p icmp -j DROP"),
+		with(ailment{name: "only TCP is dropped", ams: []string{"firewall.drops"}}, "iptables -I FORWARD -i "+PodBridge+" -o tailscale0 -p tcp -j DROP"),
+		with(ailment{name: "look-alike: other packets are dropped"}, "iptables -I FORWARD -i "+PodBridge+" -o eth0 -p tcp --dport 25 -j DROP"),
+		{name: "the CNI's tunnel is down", inject: "ip link set " + tunnel4 + " down", do: reroute, ams: []string{"overlay.down"}},
+		{name: "two at once: the CNI's tunnel is down, no translation", inject: "ip link set " + tunnel4 + " down\n" + noSNAT, do: reroute,
+			ams: []string{"overlay.down", "source.untranslated"}},
+		{name: "a connection began before it was translated", inject: fmt.Sprintf(`
+			nft -s list chain inet tailmesh postrouting >%[1]s/post.nft
+			nft flush chain inet tailmesh postrouting
+			ip netns exec %[2]s ping -c 1 -W 1 %[3]s || true
+			nft -f %[1]s/post.nft`, l.Ams.dir, l.Ams.Pod.Name, fra4), ams: []string{"connections.stale"}},
+		{name: "two agents", do: func(t *testing.T, l *Lab) {
+			path, err := program(agentEnv)
+			if err != nil {
+				t.Fatal(err)
+			}
+			document := l.Ams.writeDocument(t)
+			for i := range 2 {
+				cmd := exec.Command("ip", "netns", "exec", l.Ams.Name, path, "run", "--config", document, "--socket", l.Ams.socket,
+					"--lock", filepath.Join(l.Ams.dir, fmt.Sprintf("agent%d.lock", i)), "--state", t.TempDir(), "--listen", "")
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					_ = cmd.Process.Signal(os.Interrupt)
+					_ = cmd.Wait()
+				})
+			}
+			l.Ams.waitAgent(t)
+		}, ams: []string{"agent.two(warn)"}},
+		{name: "another deletes the rule again and again", args: []string{"--watch", "2s"}, do: func(t *testing.T, l *Lab) {
+			cmd := exec.Command("ip", "netns", "exec", l.Ams.Name, "sh", "-c",
+				"while sleep 0.1; do ip rule del pref 0 fwmark 0x2000/0x2000; ip rule add pref 0 fwmark 0x2000/0x2000 lookup 52 protocol 116; done")
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+			})
+		}, ams: []string{"fights.rule"}},
+		{name: "look-alike: a floating address is in the set, without effect", inject: "nft add element inet tailmesh peers4 '{ " + vip + " }'", ams: []string{"document.vip-in-peers(warn)"}},
+		{name: "a floating address is in the set", inject: "nft add element inet tailmesh peers4 '{ " + vip + " }'\nip route add " + vip + " dev tailscale0 table 52",
+			undo: "ip route del " + vip + " table 52", ams: []string{"document.vip-in-peers"}},
+		{name: "a floating address is in a rule", inject: "ip rule add pref 50 to " + vip + " lookup 52\nip route add " + vip + " dev tailscale0 table 52",
+			undo: "ip rule del pref 50 to " + vip + " lookup 52\nip route del " + vip + " table 52", ams: []string{"document.vip-in-peers"}},
+		{name: "firewalld, and tailscale0 is in none of its zones", inject: firewalld, undo: "nft delete table inet firewalld", ams: []string{"firewall.firewalld"}},
+		{name: "IPv6 of pods that the document does not carry", do: func(t *testing.T, l *Lab) {
+			doc := l.Document(l.Ams)
+			doc.PodCIDRs = doc.PodCIDRs[:1]
+			if out, err := l.Ams.ApplyDocument(t.Context(), doc); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		}, ams: []string{"family.uncarried(warn)"}},
+		{name: "there is no document", do: func(t *testing.T, l *Lab) {
+			if err := os.Remove(filepath.Join(l.Ams.dir, "node.json")); err != nil {
+				t.Fatal(err)
+			}
+		}, ams: []string{"document.unusable"}},
+		{name: "a peer has an address of this host", do: withDocument(func(l *Lab, doc *config.Document) {
+			doc.Peers = append(doc.Peers, config.Node{Name: "self", ID: l.Ams.ID, Addresses: l.Ams.Addrs})
+		}), ams: []string{"document.peer-local(warn)"}},
+		{name: "the agent never ran", inject: "nft delete table inet tailmesh\n" + noRule + "\nip -6 rule del pref 0 fwmark 0x2000/0x2000",
+			ams: []string{"route.not-applied", "source.untranslated+"}},
+		with(ailment{name: "look-alike: no translation, others masquerade", inject: noSNAT, ams: []string{"agent.pending(warn)"}},
+			"iptables -t nat -A POSTROUTING -s 10.42.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE",
+			"ip6tables -t nat -A POSTROUTING -s fd00:10:42::/48 -j MASQUERADE"),
+		{name: "the source is an address of before", inject: fmt.Sprintf(`nft flush chain inet tailmesh postrouting
+			nft add rule inet tailmesh postrouting oifname tailscale0 ip saddr @pods4 ip daddr @peers4 counter snat ip to 100.64.0.99
+			nft add rule inet tailmesh postrouting oifname tailscale0 ip6 saddr @pods6 ip6 daddr @peers6 counter snat ip6 to %s`, own6),
+			ams: []string{"source.wrong-address"}},
+		with(ailment{name: "another's marks collide with Tailscale's", ams: []string{"marks.collision(warn)"}},
+			"iptables -t mangle -A PREROUTING -s 10.42.1.0/24 -j MARK --set-xmark 0x80000/0xff0000"),
+		{name: "a rule of an older agent", inject: "ip rule add pref 10 fwmark 0x10/0x10 lookup 52 protocol 116", undo: "ip rule del pref 10 fwmark 0x10/0x10 lookup 52 || true",
+			ams: []string{"agent.leftover(warn)"}},
+		{name: "a rule of a script", inject: "ip rule add pref 10 to " + fra4 + " lookup 52", undo: "ip rule del pref 10 to " + fra4 + " lookup 52",
+			ams: []string{"peer-connections.captured"}},
+		{name: "Tailscale's chains are lost", inject: "iptables -P FORWARD DROP\niptables -F\niptables -X\nip6tables -F\nip6tables -X", undo: "iptables -P FORWARD ACCEPT", do: restarted,
+			ams: []string{"firewall.chains-lost"}},
+		{name: "look-alike: they are lost, without effect", inject: "iptables -F\niptables -X\nip6tables -F\nip6tables -X", do: restarted, ams: []string{"firewall.chains-lost(warn)"}},
+		{name: "tailscale0 is down", inject: "ip link set tailscale0 down", do: restarted, ams: []string{"tailscaled.interface"}},
+		{name: "a NetworkPolicy denies", args: []string{"--pod", pod}, inject: policyOf("KUBE-POD-FW-XXX"), undo: noPolicyOf("KUBE-POD-FW-XXX"), ams: []string{"firewall.network-policy"}},
+		{name: "look-alike: a chain that drops, and is no policy's", args: []string{"--pod", pod}, inject: policyOf("OUR-FW-XXX"), undo: noPolicyOf("OUR-FW-XXX"), ams: []string{"firewall.drops"}},
+		{name: "two at once: no rule, firewalld", inject: noRule + "\nip -6 rule del pref 0 fwmark 0x2000/0x2000" + firewalld, undo: "nft delete table inet firewalld",
+			ams: []string{"firewall.firewalld+", "route.rule-missing"}},
+		with(ailment{name: "legacy iptables translates, with a probe", inject: noSNAT, args: probed(), ams: []string{"source.elsewhere(warn)"}},
+			"iptables-legacy -t nat -A POSTROUTING -s 10.42.1.0/24 -o tailscale0 -j SNAT --to-source "+own4,
+			"ip6tables-legacy -t nat -A POSTROUTING -s fd00:10:42:1::/64 -o tailscale0 -j SNAT --to-source "+own6),
+		{name: "legacy iptables drops, with a probe", inject: "iptables-legacy -P FORWARD DROP\nip6tables-legacy -P FORWARD DROP",
+			undo: "iptables-legacy -P FORWARD ACCEPT\nip6tables-legacy -P FORWARD ACCEPT", args: probed(), ams: []string{"probe.lost-here"}},
+	}
+}
