@@ -71,7 +71,7 @@ func New(version string) *Metrics {
 
 // Observe takes a pass.
 func (m *Metrics) Observe(p reconcile.Pass) {
-	result := string(p.Report.Verdict())
+	result := string(p.Verdict())
 	if p.Err != nil {
 		result = "error"
 	}
@@ -82,7 +82,7 @@ func (m *Metrics) Observe(p reconcile.Pass) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.last = p
-	if p.Err == nil {
+	if p.Err == nil && p.Document != nil {
 		m.success = p.Begin.Add(p.Took)
 	}
 }
@@ -172,7 +172,7 @@ func checkDescriptions() (failed, at *prometheus.Desc) {
 
 func descriptions() (valid, success, peer, packets, build *prometheus.Desc) {
 	return prometheus.NewDesc("tailmesh_agent_document_valid", "1 if the document is followed, 0 if it cannot be used.", nil, nil),
-		prometheus.NewDesc("tailmesh_agent_last_success_timestamp_seconds", "When the last pass without an error ended.", nil, nil),
+		prometheus.NewDesc("tailmesh_agent_last_success_timestamp_seconds", "When the last pass ended that held the node to a document, without an error.", nil, nil),
 		prometheus.NewDesc("tailmesh_agent_peer_reached", "1 if packets of pods to the peer's address go through the mesh, 0 if not or if that is not known.",
 			[]string{"peer", "address"}, nil),
 		prometheus.NewDesc("tailmesh_agent_firewall_packets", "Packets that a firewall rule of the agent's has taken since it was added; a translated connection counts once.",

@@ -17,13 +17,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/reconcile"
 )
 
 func pass(verdict reconcile.Verdict) reconcile.Pass {
 	return reconcile.Pass{
-		Begin: time.Now(), Took: 3 * time.Millisecond,
+		Begin: time.Now(), Took: 3 * time.Millisecond, Document: &config.Document{},
 		Report: reconcile.Report{
 			Changes:  []string{"ip rule add", "nft add table"},
 			Dropped:  3,
@@ -40,6 +41,7 @@ func TestMetrics(t *testing.T) {
 	p.BadReason = "colour: unknown key"
 	m.Observe(p)
 	m.Observe(reconcile.Pass{Begin: time.Now(), Err: errors.New("no buffer space")})
+	m.Observe(reconcile.Pass{Begin: time.Now(), BadReason: "no document"})
 	m.Observe(pass(reconcile.Wrong))
 	const want = `
 # HELP tailmesh_agent_changes_total Changes made to the node, repairs included.
@@ -55,7 +57,7 @@ tailmesh_agent_firewall_packets{rule="sources of pods to peers, IPv4"} 7
 # TYPE tailmesh_agent_passes_total counter
 tailmesh_agent_passes_total{result="error"} 1
 tailmesh_agent_passes_total{result="ok"} 1
-tailmesh_agent_passes_total{result="unknown"} 0
+tailmesh_agent_passes_total{result="unknown"} 1
 tailmesh_agent_passes_total{result="wrong"} 2
 # HELP tailmesh_agent_peer_reached 1 if packets of pods to the peer's address go through the mesh, 0 if not or if that is not known.
 # TYPE tailmesh_agent_peer_reached gauge
@@ -72,6 +74,24 @@ tailmesh_agent_stale_connections_total 9
 	problems, err := testutil.GatherAndLint(m.registry)
 	if err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v %v", problems, err)
+	}
+}
+
+// A pass that did nothing for want of a document is no success, and neither is one that failed.
+func TestLastSuccess(t *testing.T) {
+	m := New("v1.2.3")
+	good := pass(reconcile.OK)
+	good.Begin, good.Took = time.Unix(1_700_000_000, 0), time.Second
+	m.Observe(good)
+	m.Observe(reconcile.Pass{Begin: time.Now(), BadReason: "no document"})
+	m.Observe(reconcile.Pass{Begin: time.Now(), Document: &config.Document{}, Err: errors.New("no buffer space")})
+	const want = `
+# HELP tailmesh_agent_last_success_timestamp_seconds When the last pass ended that held the node to a document, without an error.
+# TYPE tailmesh_agent_last_success_timestamp_seconds gauge
+tailmesh_agent_last_success_timestamp_seconds 1.700000001e+09
+`
+	if err := testutil.GatherAndCompare(m.registry, strings.NewReader(want), "tailmesh_agent_last_success_timestamp_seconds"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -62,6 +62,14 @@ type Pass struct {
 	Document *config.Document
 }
 
+// Verdict sums the pass up, if it came to an end. Where no document is in force, nobody knows what is right.
+func (p Pass) Verdict() Verdict {
+	if p.Document == nil {
+		return Unknown
+	}
+	return p.Report.Verdict()
+}
+
 // Run works until the context ends.
 func (l *Loop) Run(ctx context.Context) error {
 	cause, retry := "start", retryFirst
@@ -75,7 +83,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		switch {
 		case pass.Err != nil:
 			wait, retry = retry, min(2*retry, recheck)
-		case pass.Report.Verdict() != OK || pass.BadReason != "", silent(pass.Report.Firewall):
+		case pass.Verdict() != OK || pass.BadReason != "", silent(pass.Report.Firewall):
 			wait = recheck
 			retry = retryFirst
 		default:
@@ -149,15 +157,10 @@ func (l *Loop) pass(ctx context.Context, cause string) (p Pass) {
 	case !refused(err):
 		p.Err = err
 	default:
-		p.BadReason = err.Error()
-		l.logBad(p.BadReason)
-		if l.Good == nil {
+		plan, p.Document, p.BadReason, p.Err = l.fallBack(ctx, err)
+		if p.Err == nil && p.Document == nil {
+			l.failing = false
 			return p
-		}
-		p.Document = l.Good
-		plan, p.Err = l.Node.Prepare(ctx, *l.Good)
-		if _, shadowed := errors.AsType[*ShadowedError](p.Err); shadowed {
-			p.Err = nil // its rule is overtaken since: the rest of it still holds, and the report says what does not
 		}
 	}
 	if p.Err == nil {
@@ -179,6 +182,32 @@ func (l *Loop) pass(ctx context.Context, cause string) (p Pass) {
 	l.logReport(p, len(p.Report.Changes) > 0 && l.reached != nil && l.reached.Same(plan.State))
 	l.reached = &plan.State
 	return p
+}
+
+// fallBack plans for the last good document after another was refused. It is nil if there is none, or if the node has become
+// one that it does not fit any more either.
+func (l *Loop) fallBack(ctx context.Context, refusal error) (plan Plan, doc *config.Document, reason string, err error) {
+	reason = refusal.Error()
+	message := "the document cannot be used, and there is no earlier one: nothing is changed on the node"
+	if l.Good != nil {
+		doc, message = l.Good, "the document cannot be used: the last good one stays in force"
+		plan, err = l.Node.Prepare(ctx, *doc)
+		_, shadowed := errors.AsType[*ShadowedError](err)
+		switch {
+		case shadowed: // its rule is overtaken since: the rest of it still holds, and the report says what does not
+			err = nil
+		case refused(err):
+			if why := err.Error(); why != reason {
+				reason += "; the last good one: " + why
+			}
+			doc, err, message = nil, nil, "neither the document nor the last good one can be used: nothing is changed on the node"
+		}
+	}
+	if reason != l.lastBad {
+		l.lastBad = reason
+		l.Log.Error(message, "reason", reason)
+	}
+	return plan, doc, reason, err
 }
 
 // refused says whether an error is the document's, which another attempt will not mend.
@@ -213,18 +242,6 @@ func (l *Loop) keep(doc config.Document) {
 		return
 	}
 	l.kept, l.notKept = &doc, false
-}
-
-func (l *Loop) logBad(reason string) {
-	if reason == l.lastBad {
-		return
-	}
-	l.lastBad = reason
-	if l.Good == nil {
-		l.Log.Error("the document cannot be used, and there is no earlier one: nothing is changed on the node", "reason", reason)
-		return
-	}
-	l.Log.Error("the document cannot be used: the last good one stays in force", "reason", reason)
 }
 
 // repairLimit is how many passes within a minute may find something to mend before somebody else is suspected.

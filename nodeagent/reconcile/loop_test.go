@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -207,6 +208,70 @@ func TestLoopKeepsTheLastGoodDocument(t *testing.T) {
 	}
 }
 
+// Where the node has become one that not even the last good document fits, nothing is in force: that is said once, nothing is
+// changed, and no pass counts as well done.
+func TestLoopNodeIsAnother(t *testing.T) {
+	other := document(12)
+	other.Node = node("other", 99)
+	for _, tt := range []struct {
+		name  string
+		doc   config.Document
+		err   error
+		fresh bool // a start, with the good document from an earlier life
+		want  string
+	}{
+		{name: "registered anew", doc: document(12), want: "the document is for node"},
+		{name: "registered anew before the start", doc: document(12), fresh: true, want: "the document is for node"},
+		{name: "and the document is another's", doc: other, want: "; the last good one: the document is for node \"ams1\""},
+		{name: "and the document is bad", err: &reconcile.BadDocumentError{Err: errors.New("colour: unknown key")}, want: "colour: unknown key; the last good one: the document is for"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &service{node: newNode(), doc: document(12)}
+				var good *config.Document
+				at := slices.IndexFunc(s.node.Links, func(l desired.Link) bool { return l.Name == desired.Interface })
+				was := s.node.Links[at]
+				rename := func() { s.node.Links[at] = link(desired.Interface, "100.64.0.77/32", "fd7a:115c:a1e0::4d/128") }
+				if tt.fresh {
+					good = new(s.doc)
+					rename()
+				}
+				start(t, s, good)
+				applied, passes := s.node.Applied, 0
+				if !tt.fresh {
+					passes = len(s.passes)
+					rename()
+					s.doc, s.docErr = tt.doc, tt.err
+					s.changed <- "address"
+				}
+				s.after(10 * time.Minute)
+				if s.node.Applied != applied {
+					t.Error("the node was changed")
+				}
+				for _, p := range s.passes[passes:] {
+					if p.Err != nil || !strings.Contains(p.BadReason, tt.want) || p.Document != nil || p.Verdict() != reconcile.Unknown {
+						t.Fatalf("%s: %+v", p.Verdict(), p)
+					}
+				}
+				if n := len(s.passes) - passes; n > 21 {
+					t.Errorf("%d passes in ten minutes, want one every half minute", n)
+				}
+				if log := s.log.String(); strings.Count(log, "level=ERROR") != 1 || strings.Contains(log, "level=WARN") ||
+					!strings.Contains(log, "neither the document nor the last good one can be used") {
+					t.Errorf("want it said once:\n%s", log)
+				}
+				s.node.Links[at] = was
+				s.doc, s.docErr = document(12), nil
+				s.changed <- "address"
+				s.after(time.Second)
+				if p := s.last(); p.Verdict() != reconcile.OK || p.BadReason != "" {
+					t.Errorf("as it was again: %+v", p)
+				}
+			})
+		})
+	}
+}
+
 // A fixed priority that held can be overtaken later. The rest of the document is looked after all the same.
 func TestLoopOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -257,7 +322,7 @@ func TestLoopStartsWithABadDocument(t *testing.T) {
 			s := &service{docErr: bad}
 			start(t, s, nil)
 			s.after(time.Hour)
-			if s.node.Applied != 0 || s.last().BadReason != "no document" {
+			if s.node.Applied != 0 || s.last().BadReason != "no document" || s.last().Verdict() != reconcile.Unknown {
 				t.Errorf("%d changes, reason %q", s.node.Applied, s.last().BadReason)
 			}
 			s.doc, s.docErr = document(12), nil

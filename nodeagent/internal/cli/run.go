@@ -202,6 +202,8 @@ func summary(p reconcile.Pass) string {
 	switch {
 	case p.Err != nil:
 		return fmt.Sprintf("error: %v", p.Err)
+	case p.Document == nil:
+		return "no document can be used: nothing is changed on the node"
 	case p.BadReason != "":
 		return fmt.Sprintf("the document cannot be used; by the last good one, %d of %d addresses of peers are reached through the mesh",
 			reached, len(p.Report.Peers))
