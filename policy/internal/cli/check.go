@@ -20,7 +20,7 @@ func newCheckCmd(e env) *cobra.Command {
 which it would refuse. Then it lists what it found, each with its place in the file, why, and what to do.
 
 The policy's own tests and sshTests are run as the control plane runs them. --require adds flows that must be admitted
-between the devices of the inventory: a JSON list, or an object with that list under "requirements", of
+between the devices of the inventory: a list of JSON or HuJSON, or an object with that list under "requirements", of
 
   {"name": "overlay", "src": ["tag:node"], "dst": ["tag:node"], "proto": "ip-in-ip", "why": "pod-to-pod traffic"}
 

@@ -7,13 +7,22 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tailscale/hujson"
+
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
 )
 
 // parseRequirements reads a JSON list of requirements, or an object that has one under "requirements", such as the
-// provider's tailmesh_mesh as an output. A key of a requirement that does not exist is refused: a requirement that is
-// read wrongly could be met by anything.
+// provider's tailmesh_mesh as an output; comments and trailing commas may stand in it, as in a policy. A key of a
+// requirement that does not exist is refused: a requirement that is read wrongly could be met by anything.
 func parseRequirements(src []byte) ([]policy.Requirement, error) {
+	if _, err := policy.Format(src); err != nil { // which bounds how deep a text is nested
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "hujson: "))
+	}
+	src, err := hujson.Standardize(src) // each byte stays where it is
+	if err != nil {
+		return nil, err
+	}
 	var items []json.RawMessage
 	if trimmed := bytes.TrimLeft(src, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '{' {
 		var object struct{ Requirements *[]json.RawMessage }
