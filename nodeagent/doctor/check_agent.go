@@ -37,20 +37,19 @@ func checkAgent(j *judgement, r *Result) {
 		Code: "agent.pending", Level: Warn, Summary: fmt.Sprintf("the node is not what the document asks for, in %d points", len(pending)),
 		Evidence: []Seeing{{What: strings.Join(pending[:min(len(pending), 5)], "; "), How: "the document, against the policy rules and the agent's firewall table"}},
 		Cause:    "the agent does not run, or has not run since the document or the node changed",
-		Blind:    "no check found packets to go wrong for it: something else serves them, and may stop doing so",
+		Blind:    "no check found packets that go wrong for it now",
 		Fix:      "tailmesh-agent apply; tailmesh-agent plan shows what it would do",
 	})
 }
 
-// explained says whether a finding of a check accounts for what the agent would change.
+// explained says whether a finding of a check accounts for what the agent would change. What another finding names, such as
+// a peer that is offline, is mended by no change of the agent's, and must not hide that there are some.
 func explained(j *judgement) bool {
-	for code := range j.found {
-		family, _, _ := strings.Cut(code, ".")
-		if slices.Contains([]string{"route", "source", "peers", "document", "tailscaled", "connections"}, family) || code == "agent.leftover" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{
+		"route.not-applied", "route.rule-missing", "route.shadowed", "route.unmarked", "route.peer-unlisted",
+		"source.untranslated", "source.wrong-address", "source.elsewhere",
+		"peers.moved", "document.vip-in-peers", "agent.leftover",
+	}, func(code string) bool { return j.found[code] })
 }
 
 // leftovers finds rules to Tailscale's table that are not the agent's of now: of an older agent, or of a script before it.

@@ -84,6 +84,7 @@ func legacyBackend(n *ill) {
 
 func faults() []fault {
 	peer := func(n *ill, key, field string, value any) { n.tailnet.peers[key][field] = value }
+	failClosed := func(n *ill) { n.doc.Routing.FailClosed = true }
 	return []fault{
 		{name: "healthy", quiet: true},
 		{name: "healthy, noise", quiet: true, do: func(n *ill) {
@@ -175,7 +176,7 @@ func faults() []fault {
 			n.Run("nft delete element inet tailmesh peers4 '{ 100.64.0.13 }'\nnft add element inet tailmesh peers4 '{ 100.64.0.77 }'")
 			n.InPeer(func() { n.Run("ip addr add 100.64.0.77/32 dev lo") })
 		}, want: []string{"document.stale(warn)"}},
-		{name: "peer replaced by another node", do: func(n *ill) { peer(n, "k2", "ID", "nOther") }, want: []string{"peers.replaced"}},
+		{name: "peer replaced by another node", do: func(n *ill) { peer(n, "k2", "ID", "nOther") }, want: []string{"agent.pending(warn)", "peers.replaced"}},
 		{name: "document of another node", do: func(n *ill) { n.tailnet.self["ID"] = "nElse" }, want: []string{"document.foreign"}},
 		{name: "4 tailscaled down", do: func(n *ill) { n.tailnet.silent = true; n.StopTailscale() }, want: []string{"tailscaled.down"}},
 		{name: "4 tailscaled runs, device gone", do: func(n *ill) { n.Run("ip link del tailscale0") }, want: []string{"tailscaled.interface"}},
@@ -345,6 +346,12 @@ func faults() []fault {
 			n.t.Cleanup(func() { close(stop); wait() })
 		}, want: []string{"fights.rule"}},
 		{name: "25 leftover of an older agent", quiet: true, inject: "ip rule add pref 10 fwmark 0x10/0x10 lookup 52 protocol 116", want: []string{"agent.leftover(warn)"}},
+		{name: "the document was changed, nobody applied it", quiet: true, do: failClosed, want: []string{"agent.pending(warn)"}},
+		{name: "the document was changed, a peer is offline", do: func(n *ill) {
+			failClosed(n)
+			peer(n, "k2", "Online", false)
+			n.InPeer(func() { n.Run("ip addr del 100.64.0.13/32 dev lo") })
+		}, want: []string{"agent.pending(warn)", "peers.offline"}},
 		{name: "25 leftover rule of a script", inject: "ip rule add pref 10 to 100.64.0.12 lookup 52", want: []string{"peer-connections.captured"}},
 		{name: "CNI tunnel down", inject: "ip link add tun-par1 type veth peer name tun-x", want: []string{"overlay.down"}},
 		{name: "Tailscale's rules lost", quiet: true, inject: "ip rule del pref 5270", want: []string{"tailscaled.rules-lost(warn)"}},
