@@ -22,7 +22,8 @@ const inventory = `{"devices": [
 	{"nodeId": "n5", "hostname": "bob1", "name": "bob1.x.ts.net", "addresses": ["100.64.0.5"], "user": "bob@example.com", "authorized": true}],
 	"users": [{"id": "1", "loginName": "ada@example.com", "role": "owner"}, {"id": "2", "loginName": "bob@example.com", "role": "member"}]}`
 
-const names = `"groups": {"group:dev": ["ada@example.com", "bob@example.com"]}, "tagOwners": {"tag:web": [], "tag:db": []}, "hosts": {"office": "10.1.0.0/16"}`
+const names = `"groups": {"group:dev": ["ada@example.com", "bob@example.com"], "group:none": [], "group:gone": ["eve@example.com"], "group:new": ["eve@example.com", "bob@example.com"]},
+	"tagOwners": {"tag:web": [], "tag:db": [], "tag:none": []}, "hosts": {"office": "10.1.0.0/16"}`
 
 func devices(t *testing.T) *policy.Inventory {
 	t.Helper()
@@ -125,9 +126,14 @@ func TestSuggest(t *testing.T) {
 		{"one device alone", `"grants": [{"src": ["tag:db"], "dst": ["tag:db"], "ip": ["80"]}]`, []string{
 			"none: it is sure to admit nobody of the inventory: devices, or attributes that a posture asks for, are missing",
 		}},
-		{"ssh", `"ssh": [{"action": "check", "src": ["group:dev"], "dst": ["autogroup:self"], "users": ["autogroup:nonroot"]}]`, []string{`{"src": "group:dev", "dst": ["autogroup:self"], "check": ["ubuntu"]}`}},
+		{"a source with nobody behind it", `"grants": [{"src": ["group:none", "tag:none", "group:gone", "tag:web"], "dst": ["tag:db"], "ip": ["80"]}]`, []string{`{"src": "tag:web", "accept": ["tag:db:80"]}`}},
+		{"nobody behind any source", `"grants": [{"src": ["group:none", "tag:none"], "dst": ["tag:db"], "ip": ["80"]}], "ssh": [{"action": "accept", "src": ["group:gone"], "dst": ["tag:db"], "users": ["root"]}]`, []string{
+			"none: nobody of the inventory is behind group:none, tag:none", "none: nobody of the inventory is behind group:gone",
+		}},
+		{"ssh by a member of a group who is there", `"ssh": [{"action": "accept", "src": ["group:new"], "dst": ["tag:db"], "users": ["root"]}]`, []string{`{"src": "bob@example.com", "dst": ["tag:db"], "accept": ["root"]}`}},
+		{"ssh", `"ssh": [{"action": "check", "src": ["group:dev"], "dst": ["autogroup:self"], "users": ["autogroup:nonroot"]}]`, []string{`{"src": "ada@example.com", "dst": ["autogroup:self"], "check": ["ubuntu"]}`}},
 		{"ssh of somebody who is not there", `"ssh": [{"action": "accept", "src": ["ghost@example.com"], "dst": ["tag:web"], "users": ["root"]}]`, []string{
-			"none: it is sure to admit nobody of the inventory: devices, or attributes that a posture asks for, are missing",
+			"none: nobody of the inventory is behind ghost@example.com",
 		}},
 		{"ssh of an unknown posture", `"postures": {"posture:p": ["custom:tier == 'one'"]}, "ssh": [{"action": "accept", "src": ["group:dev"], "dst": ["tag:web"], "users": ["root"], "srcPosture": ["posture:p"]}]`, []string{
 			"none: it is sure to admit nobody of the inventory: devices, or attributes that a posture asks for, are missing",

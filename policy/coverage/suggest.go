@@ -164,7 +164,11 @@ func (s *suggester) flows(at place) (out []candidateFlow, reason string) {
 			}
 		}
 	}
-	for _, from := range s.sources(src) {
+	sources, nobody := s.sources(src)
+	if len(sources) == 0 {
+		return nil, nobody
+	}
+	for _, from := range sources {
 		for _, to := range slices.Compact(dst) {
 			for _, name := range s.destinations(to, from) {
 				for _, o := range append(byDst[to], offers...) {
@@ -226,9 +230,61 @@ func values(l policy.Strings) []string {
 }
 
 // sources are what tests can name for the sources of a rule: the same, or for those that stand for many, somebody of them.
-func (s *suggester) sources(list []string) (out []string) {
+// Where none has anybody behind it, a test would say something about nobody: reason names them.
+func (s *suggester) sources(list []string) (out []string, reason string) {
 	for _, src := range list {
-		out = append(out, s.somebody(src)...)
+		for _, name := range s.somebody(src) {
+			if s.peopled(name) {
+				out = append(out, name)
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil, "nobody of the inventory is behind " + strings.Join(list, ", ")
+	}
+	return firstOf(out), ""
+}
+
+// peopled reports whether somebody is behind a name: a device that bears a tag, a user of a group. Of names that the
+// inventory does not list, such as a group synced from elsewhere, nothing else is known.
+func (s *suggester) peopled(name string) bool {
+	switch {
+	case strings.HasPrefix(name, "tag:"):
+		return slices.ContainsFunc(s.inv.Devices, func(d policy.Device) bool {
+			return d.Authorized && !d.IsExternal && slices.Contains(d.Tags, name)
+		})
+	case strings.HasPrefix(name, "group:"):
+		members, known := s.members(name)
+		return !known || slices.ContainsFunc(members, s.peopled)
+	case strings.Contains(name, "@") && len(s.inv.Users) > 0:
+		return slices.ContainsFunc(s.inv.Users, func(u policy.User) bool { return u.LoginName == name }) || len(s.devicesOf(name)) > 0
+	}
+	return true
+}
+
+// members are those of a group that the policy lists.
+func (s *suggester) members(group string) (members []string, known bool) {
+	for _, g := range s.report.Policy.Groups {
+		if g.Name.Value == group {
+			return g.Members.Values(), true
+		}
+	}
+	return nil, false
+}
+
+// persons are sources with members in the place of groups: a session starts at one person, and only of one is it sure that
+// the control plane takes it as the source of an ssh test.
+func (s *suggester) persons(sources []string) (out []string) {
+	for _, src := range sources {
+		members, known := s.members(src)
+		if !known {
+			members = []string{src}
+		}
+		for _, m := range members {
+			if s.peopled(m) {
+				out = append(out, m)
+			}
+		}
 	}
 	return firstOf(out)
 }
@@ -286,7 +342,7 @@ func (s *suggester) somebody(sel string) (out []string) {
 	for _, t := range s.report.Policy.TagOwners {
 		out = append(out, t.Name.Value)
 	}
-	return firstOf(out)
+	return firstOf(slices.DeleteFunc(out, func(name string) bool { return !s.peopled(name) }))
 }
 
 // devicesOf are addresses of a user's own devices, as tests cannot name them otherwise.
@@ -303,8 +359,12 @@ func (s *suggester) suggestSSH(at place) Suggestion {
 	rule := s.report.Policy.SSH[at.index]
 	action := rule.Action.Value
 	without := at.withoutSSH(s.report.Policy)
+	sources, nobody := s.sources(values(rule.Src))
+	if len(sources) == 0 {
+		return Suggestion{Rule: at.rule(), Reason: nobody}
+	}
 	reason := nobodySure
-	for _, src := range s.sources(values(rule.Src)) {
+	for _, src := range s.persons(sources) {
 		for _, to := range values(rule.Dst) {
 			for _, dst := range s.sshDestinations(to) {
 				for _, user := range accounts(values(rule.Users), src) {
