@@ -77,7 +77,7 @@ func authenticate(cfg Config, c *Client, plain http.RoundTripper) (http.RoundTri
 		tokens.op, tokens.endpoint = operation{name: "get an OAuth token", replay: writing}, c.url("oauth", "token")
 		tokens.form = func() (url.Values, error) { return form, nil }
 	}
-	return &oauth2.Transport{Base: plain, Source: oauth2.ReuseTokenSource(nil, tokens)}, kind, nil
+	return &bearer{tokens: oauth2.ReuseTokenSource(nil, tokens), next: plain}, kind, nil
 }
 
 // basicAuth sends an API key as the API documents it: as user name, with an empty password.
@@ -89,6 +89,39 @@ type basicAuth struct {
 func (b *basicAuth) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
 	req.SetBasicAuth(string(b.key), "")
+	return b.next.RoundTrip(req)
+}
+
+// bearer sends a token. Unlike oauth2.Transport it waits for one no longer than the request does.
+type bearer struct {
+	tokens oauth2.TokenSource
+	next   http.RoundTripper
+}
+
+func (b *bearer) RoundTrip(req *http.Request) (*http.Response, error) {
+	type answer struct {
+		token *oauth2.Token
+		err   error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		token, err := b.tokens.Token()
+		got <- answer{token, err}
+	}()
+	var a answer
+	select {
+	case a = <-got:
+	case <-req.Context().Done():
+		a.err = req.Context().Err()
+	}
+	if a.err != nil {
+		if req.Body != nil {
+			req.Body.Close()
+		}
+		return nil, a.err
+	}
+	req = req.Clone(req.Context())
+	a.token.SetAuthHeader(req)
 	return b.next.RoundTrip(req)
 }
 
