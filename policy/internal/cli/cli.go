@@ -45,13 +45,15 @@ func Main() int {
 // untilTold is done when the process is told to end, which some commands do in good order. All others end at once, wherever
 // they are: in a long computation, or waiting for a pipe that nobody writes to.
 func untilTold(ctx context.Context) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // told a second time, the process ends at once
+	return ctx, stop
 }
 
 func run(ctx context.Context, e env, args []string) int {
 	out := &answerWriter{w: e.Stdout}
 	e.Stdout = out
-	code := execute(ctx, e, args)
+	code := execute(ctx, e, out, args)
 	if out.err != nil {
 		// An answer that did not arrive is none, whatever it was.
 		fmt.Fprintf(e.Stderr, "tailmesh-policy: cannot write the answer: %v\n", out.err)
@@ -60,16 +62,18 @@ func run(ctx context.Context, e env, args []string) int {
 	return code
 }
 
-// answerWriter remembers the first error of writing.
+// answerWriter remembers the first error of writing, and whether there was anything to write.
 type answerWriter struct {
-	w   io.Writer
-	err error
+	w     io.Writer
+	begun bool
+	err   error
 }
 
 func (a *answerWriter) Write(p []byte) (int, error) {
 	if a.err != nil {
 		return len(p), nil
 	}
+	a.begun = a.begun || len(p) > 0
 	n, err := a.w.Write(p)
 	if err != nil {
 		a.err = err
@@ -78,7 +82,7 @@ func (a *answerWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-func execute(ctx context.Context, e env, args []string) int {
+func execute(ctx context.Context, e env, out *answerWriter, args []string) int {
 	root := newRootCmd(e)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -95,8 +99,10 @@ func execute(ctx context.Context, e env, args []string) int {
 	if usage, ok := errors.AsType[usageError](err); ok {
 		fmt.Fprintf(e.Stderr, "see: %s --help\n", usage.cmd)
 	}
-	if asked, _ := cmd.Flags().GetBool("json"); asked {
-		// Who reads standard output alone must find out as well.
+	asked, _ := cmd.Flags().GetBool("json")
+	format, _ := cmd.Flags().GetString("format")
+	if (asked || format == "json") && !out.begun {
+		// Who reads standard output alone must find out as well; where an answer is there already, it says why.
 		_ = writeJSON(e.Stdout, struct {
 			version
 			Error string `json:"error"`

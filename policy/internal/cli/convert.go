@@ -65,27 +65,23 @@ is written; 2 could not tell.`,
 			if err != nil {
 				return fmt.Errorf("%s: %w", l.file, err)
 			}
-			if out.format == "json" {
-				if err := out.conversionJSON(res); err != nil {
-					return err
+			// The answer is true only of a file that has been written.
+			if write && res.Proof.Holds() && !bytes.Equal(l.src, res.Text) {
+				if err := rewrite(in.policy, res.Text); err != nil {
+					return fmt.Errorf("cannot write %q: %w", in.policy, withoutPath(err))
 				}
-			} else if err := out.conversion(l, res, convert.Form(to)); err != nil {
+			}
+			if out.format == "json" {
+				return out.conversionJSON(res)
+			}
+			if err := out.conversion(l, res, convert.Form(to)); err != nil {
 				return err
 			}
-			if !write && out.format == "json" {
+			if write {
 				return nil
 			}
-			if !write {
-				_, err := e.Stdout.Write(res.Text)
-				return err
-			}
-			if bytes.Equal(l.src, res.Text) {
-				return nil
-			}
-			if err := rewrite(in.policy, res.Text); err != nil {
-				return fmt.Errorf("cannot write %q: %w", in.policy, err)
-			}
-			return nil
+			_, err = e.Stdout.Write(res.Text)
+			return err
 		},
 	}
 	in.inventoryFlag(cmd, true)

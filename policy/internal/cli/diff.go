@@ -89,18 +89,23 @@ func (in *inputs) loadTwo(ctx context.Context, e env, old, new string) (*loaded,
 	var inv *policy.Inventory
 	var inForce *tailnet
 	var err error
+	if in.inventory != "" {
+		if inv, err = in.readInventory(e); err != nil {
+			return nil, nil, err
+		}
+	}
 	switch {
 	case isLive(old) || isLive(new):
-		if inForce, err = in.live(ctx, e); err == nil {
-			inv = inForce.inventory
+		api, err := e.connect()
+		if err != nil {
+			return nil, nil, err
 		}
-	case in.inventory == "":
-		err = usageError{"tailmesh-policy diff", errNoInventory}
-	default:
-		inv, err = in.readInventory(e)
-	}
-	if err != nil {
-		return nil, nil, err
+		if inForce, err = live(ctx, api, inv); err != nil {
+			return nil, nil, err
+		}
+		inv = inForce.inventory
+	case inv == nil:
+		return nil, nil, usageError{"tailmesh-policy diff", errNoInventory}
 	}
 	var out [2]*loaded
 	for i, name := range []string{old, new} {

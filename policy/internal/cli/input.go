@@ -86,10 +86,10 @@ type loaded struct {
 	require   []policy.Requirement
 }
 
-// load reads and parses all files before anything is judged.
-func (in *inputs) load(e env) (*loaded, error) {
+// load reads and parses all files before anything is judged. More are those that the command will read itself.
+func (in *inputs) load(e env, more ...string) (*loaded, error) {
 	fromStdin := 0
-	for _, name := range []string{in.policy, in.inventory, in.require} {
+	for _, name := range append(more, in.policy, in.inventory, in.require) {
 		if name == stdinName {
 			fromStdin++
 		}

@@ -47,19 +47,14 @@ type tailnet struct {
 	inventory *policy.Inventory
 }
 
-// live reads the policy in force, and the devices and users where no inventory is named.
-func (in *inputs) live(ctx context.Context, e env) (*tailnet, error) {
-	api, err := e.connect()
-	if err != nil {
-		return nil, err
-	}
-	tn := &tailnet{api: api}
+// live reads the policy in force, and the devices and users where there is no inventory of another source.
+func live(ctx context.Context, api *client.Client, inv *policy.Inventory) (*tailnet, error) {
+	tn := &tailnet{api: api, inventory: inv}
+	var err error
 	if tn.policy, err = api.GetPolicy(ctx); err != nil {
 		return nil, err
 	}
-	if in.inventory != "" {
-		tn.inventory, err = in.readInventory(e)
-	} else {
+	if inv == nil {
 		tn.inventory, err = api.Inventory(ctx)
 	}
 	return tn, err

@@ -217,7 +217,8 @@ func TestPushJSON(t *testing.T) {
 	decode := func(code int, args string) {
 		t.Helper()
 		got.Gained = nil
-		if err := json.Unmarshal([]byte(o.runs(code, args)), &got); err != nil || got.SchemaVersion != 1 || got.ETag == "" {
+		// The reason of a refusal, on standard error, comes after.
+		if err := json.NewDecoder(strings.NewReader(o.runs(code, args))).Decode(&got); err != nil || got.SchemaVersion != 1 || got.ETag == "" {
 			t.Fatalf("%s: %+v %v", args, got, err)
 		}
 	}
@@ -232,6 +233,118 @@ func TestPushJSON(t *testing.T) {
 	decode(1, "push rival.hujson --json --apply --base first.hujson")
 	if got.Written || !got.Conflict {
 		t.Errorf("conflict: %+v", got)
+	}
+}
+
+// TestPushJSONSaysWhyNot holds the two streams of each refusal to one JSON document that is true, and one line that says why.
+func TestPushJSONSaysWhyNot(t *testing.T) {
+	fault := func(path string, status int, body string) *controlsim.Fault {
+		return &controlsim.Fault{Kind: controlsim.StatusFault, Path: path, Status: status, Body: body, Times: -1}
+	}
+	for _, tt := range []struct {
+		name, args     string
+		fault          *controlsim.Fault
+		code           int
+		accepted       bool
+		message, error string
+	}{
+		{"not allowed to validate", "second.hujson", fault("/validate", 403, `{"message": "no"}`), 2, true, "", `validate the policy file: no \(403\)`},
+		{"validation refuses", "second.hujson", fault("/validate", 400, `{"message": "it is too big"}`), 1, false, "it is too big", "nothing was written: .*it is too big"},
+		{"nothing to compare with", "second.hujson --apply --base first.hujson", fault("/acl", 400, ""), 2, true, "", "read the policy file"},
+		{"refused offline", "refused.hujson", nil, 1, false, "tag:nobody", "nothing was written: the policy would be refused"},
+		{"requirement unmet", "rival.hujson --require overlay.json", nil, 1, true, "", "nothing was written: a requirement is not met"},
+		{"requirement unmet by what is in force", "first.hujson --require closed.json", nil, 1, true, "", "a requirement is not met"},
+		{"rival", "second.hujson --base rival.hujson", nil, 1, true, "", "another version is in force"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := newOnline(t)
+			o.write("refused.hujson", `{"grants": [{"src": ["tag:nobody"], "dst": ["*"], "ip": ["*"]}]}`)
+			o.write("overlay.json", `[{"name": "overlay", "src": ["tag:node"], "dst": ["tag:node"], "proto": "ip-in-ip"}]`)
+			o.write("closed.json", `[{"name": "closed", "src": ["autogroup:member"], "dst": ["tag:node"], "proto": "tcp", "ports": "22"}]`)
+			if tt.fault != nil {
+				if err := o.sim.AddFault(*tt.fault); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var stdout, stderr bytes.Buffer
+			e := env{Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Getenv: func(name string) string { return o.env[name] }}
+			if code := run(t.Context(), e, strings.Fields("push --json "+tt.args)); code != tt.code {
+				t.Errorf("exit %d, want %d: %s", code, tt.code, &stderr)
+			}
+			var got struct {
+				Accepted       *bool
+				Message, Error string
+			}
+			if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
+				t.Fatalf("%v in\n%s", err, &stdout)
+			}
+			if got.Accepted != nil && (*got.Accepted != tt.accepted || !regexp.MustCompile("^(.*"+tt.message+".*)$").MatchString(got.Message) || tt.message == "" && got.Message != "") {
+				t.Errorf("got\n%s", &stdout)
+			}
+			if !regexp.MustCompile(tt.error).MatchString(got.Error) || !strings.Contains(stderr.String(), got.Error) {
+				t.Errorf("error %q, standard error %q, want %q", got.Error, &stderr, tt.error)
+			}
+		})
+	}
+}
+
+func TestPushRequirementsOfWhatIsInForce(t *testing.T) {
+	o := newOnline(t)
+	o.write("closed.json", `[{"name": "closed", "src": ["autogroup:member"], "dst": ["tag:node"], "proto": "tcp", "ports": "22"}]`)
+	o.runs(0, "push first.hujson", "in force already")
+	o.runs(1, "push first.hujson --require closed.json", "requirement", "nothing was written")
+}
+
+func TestStandardInputOnline(t *testing.T) {
+	o := newOnline(t)
+	piped := func(code int, stdin, args, want string) {
+		t.Helper()
+		var out bytes.Buffer
+		e := env{Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &out, Getenv: func(name string) string { return o.env[name] }}
+		if got := run(t.Context(), e, strings.Fields(args)); got != code || !strings.Contains(out.String(), want) {
+			t.Errorf("%s: exit %d, want %d with %q:\n%s", args, got, code, want, &out)
+		}
+	}
+	const inventory = `{"devices": [{"nodeId": "n1", "hostname": "a", "addresses": ["100.64.0.1"], "tags": ["tag:node"], "authorized": true}], "users": []}`
+	piped(0, inventory, "push second.hujson --inventory -", "nothing was written; to put it in force")
+	piped(0, inventory, "diff live second.hujson --inventory -", "")
+	piped(0, firstPolicy, "push second.hujson --apply --base -", "in force, ETag")
+	piped(2, secondPolicy, "push - --apply --base -", "only one file can be read from standard input")
+	piped(2, inventory, "push first.hujson --inventory - --base -", "only one file can be read from standard input")
+	piped(2, inventory, "watch first.hujson --once --inventory -", "standard input cannot be")
+	if n := o.writes(); n != 1 {
+		t.Errorf("%d writes, want 1", n)
+	}
+}
+
+// TestPushWithoutTags has a proxy take out the ETags: without one nothing can be written over what was compared.
+func TestPushWithoutTags(t *testing.T) {
+	o := newOnline(t)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rec := httptest.NewRecorder()
+		o.sim.ServeHTTP(rec, r)
+		maps.Copy(w.Header(), rec.Header())
+		w.Header().Del("ETag")
+		w.WriteHeader(rec.Code)
+		_, _ = w.Write(rec.Body.Bytes())
+	}))
+	t.Cleanup(proxy.Close)
+	o.env["TAILSCALE_BASE_URL"] = proxy.URL
+	for _, args := range []string{"push second.hujson --apply --base first.hujson", `push second.hujson --apply --if-match ""`, "pull", "watch first.hujson --once"} {
+		o.runs(2, args, "without the ETag")
+	}
+	if n := o.writes(); n != 0 {
+		t.Errorf("%d writes", n)
+	}
+}
+
+func TestWatchToldToEndFirst(t *testing.T) {
+	o := newOnline(t)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	var out bytes.Buffer
+	if code := o.start(ctx, &out, "watch first.hujson --once"); code != exitCannotDo || !strings.Contains(out.String(), "told to end") {
+		t.Errorf("exit %d: %s", code, &out)
 	}
 }
 
@@ -251,12 +364,14 @@ func TestWatch(t *testing.T) {
 	go func() { ended <- o.start(ctx, &out, "watch first.hujson --interval 1s") }()
 	time.Sleep(1500 * time.Millisecond)
 	o.write("first.hujson", secondPolicy)
-	time.Sleep(2 * time.Second)
+	time.Sleep(1500 * time.Millisecond)
+	o.write("first.hujson", rivalPolicy) // which differs otherwise
+	time.Sleep(1500 * time.Millisecond)
 	stop()
 	if code := <-ended; code != 0 {
 		t.Errorf("exit %d", code)
 	}
-	if got := out.String(); strings.Count(got, "is what is in force") != 1 || strings.Count(got, "is not what is in force") != 1 {
+	if got := out.String(); strings.Count(got, "is what is in force") != 1 || strings.Count(got, "is not what is in force") != 2 {
 		t.Errorf("got\n%s", got)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -32,8 +33,11 @@ type pushed struct {
 	InForce bool `json:"inForce"`
 	// Conflict says that what is in force is not the base.
 	Conflict bool `json:"conflict"`
+	// Error says why nothing was written, where it was to be or could not be.
+	Error string `json:"error,omitempty"`
 	// ETag is that of the policy that is in force in the end.
-	ETag        string    `json:"etag"`
+	ETag string `json:"etag"`
+	// Accepted and Message are the verdict on the policy: what is found offline, or what the service says of it.
 	Accepted    bool      `json:"accepted"`
 	Message     string    `json:"message"`
 	Diagnostics diag.List `json:"diagnostics"`
@@ -62,6 +66,8 @@ is shown, and nothing is written. The ETag goes with the write, so that nobody's
   {"schemaVersion": 1, "written": false, "inForce": false, "conflict": false, "etag": ETAG, "accepted": true,
    "message": "", "diagnostics": [...], "gained": [...], "lost": [...], "undecided": [...], "edited": [...]}
 
+with an "error" that says why, where nothing was or could be written.
+
 Exit codes: 0 it is in force, or without --apply could be; 1 refused, or another version is in force, and nothing was
 written; 2 could not tell, or trouble.`,
 		Example: `  tailmesh-policy push policy.hujson
@@ -89,7 +95,7 @@ written; 2 could not tell, or trouble.`,
 }
 
 func (o *pushOptions) run(ctx context.Context, e env, out output) error {
-	l, err := o.load(e)
+	l, err := o.load(e, o.base)
 	if err != nil {
 		return err
 	}
@@ -101,7 +107,11 @@ func (o *pushOptions) run(ctx context.Context, e env, out output) error {
 		}
 		base = string(text)
 	}
-	tn, err := o.live(ctx, e)
+	api, err := e.connect()
+	if err != nil {
+		return err
+	}
+	tn, err := live(ctx, api, l.inventory)
 	if err != nil {
 		return err
 	}
@@ -111,9 +121,6 @@ func (o *pushOptions) run(ctx context.Context, e env, out output) error {
 		version: v1, ETag: tn.policy.ETag, Accepted: report.Accepted, Message: report.Message, Diagnostics: notNil(report.Diagnostics),
 		InForce: textdiff.Same(tn.policy.HuJSON, string(l.src)),
 	}
-	if answer.InForce {
-		return o.tell(out, answer, fmt.Sprintf("%s: in force already, ETag %s", l.file, answer.ETag))
-	}
 	if out.format != "json" {
 		if err := out.check(l, report); err != nil {
 			return err
@@ -122,7 +129,10 @@ func (o *pushOptions) run(ctx context.Context, e env, out output) error {
 	if err := pushable(report); err != nil {
 		return o.refuse(out, answer, err, "")
 	}
-	if err := out.validate(ctx, tn.api, l); err != nil {
+	if answer.InForce {
+		return o.tell(out, answer, fmt.Sprintf("%s: in force already, ETag %s", l.file, answer.ETag))
+	}
+	if err := out.validate(ctx, tn.api, l, &answer); err != nil {
 		return o.refuse(out, answer, err, "")
 	}
 	if answer.Conflict = o.stale(base, tn.policy); answer.Conflict {
@@ -143,13 +153,14 @@ func (o *pushOptions) run(ctx context.Context, e env, out output) error {
 	if client.IsPreconditionFailed(err) {
 		base, answer.Conflict = tn.policy.HuJSON, true
 		if tn.policy, err = tn.api.GetPolicy(ctx); err != nil {
-			return err
+			return o.refuse(out, answer, err, "")
 		}
 		answer.ETag = tn.policy.ETag
 		return o.refuse(out, answer, exitError{code: exitNo}, out.rival(l.file, base, string(l.src), tn))
 	}
 	if err != nil {
-		return apiFailure(err)
+		answer.refusedBy(err)
+		return o.refuse(out, answer, apiFailure(err), "")
 	}
 	answer.Written, answer.InForce, answer.ETag = true, true, saved.ETag
 	return o.tell(out, answer, fmt.Sprintf("%s: in force, ETag %s", l.file, saved.ETag))
@@ -167,42 +178,44 @@ func (o *pushOptions) tell(out output, answer pushed, line string) error {
 // refuse ends with a bad one, of which the text forms have said why except for what is left to say.
 func (o *pushOptions) refuse(out output, answer pushed, err error, rest string) error {
 	if out.format == "json" {
-		if exit, ok := errors.AsType[exitError](err); ok && exit.err != nil {
-			answer.Accepted, answer.Message = false, exit.err.Error()
+		if answer.Conflict {
+			err = exitError{exitNo, errors.New("nothing was written: another version is in force than the one that it was made from")}
 		}
-		if writeErr := writeJSON(out.env.Stdout, answer); writeErr != nil {
-			return writeErr
-		}
-		return exitError{code: codeOf(err)}
+		answer.Error = err.Error()
+		return errors.Join(writeJSON(out.env.Stdout, answer), err)
 	}
 	fmt.Fprint(out.env.Stderr, rest)
 	return err
 }
 
-func codeOf(err error) int {
-	if exit, ok := errors.AsType[exitError](err); ok {
-		return exit.code
+// refusedBy takes over what the service says of a policy that it refuses.
+func (p *pushed) refusedBy(err error) {
+	if e, ok := errors.AsType[*client.Error](err); ok && e.Status == http.StatusBadRequest {
+		p.Accepted, p.Message = false, e.Message
 	}
-	return exitCannotDo
 }
 
 // pushable is an error where a policy must not be put in force by what is known offline. Tests that cannot be decided
 // here are left to the service, which runs them on every write.
 func pushable(report *policy.Report) error {
-	nothing := errors.New("nothing was written: see above")
-	if !report.Accepted || slices.ContainsFunc(report.Diagnostics, func(d diag.Diagnostic) bool { return d.Severity == diag.Error }) {
+	nothing := errors.New("nothing was written: a requirement is not met, or another finding is an error")
+	if !report.Accepted {
+		return exitError{code: exitNo, err: errors.New("nothing was written: the policy would be refused")}
+	}
+	if slices.ContainsFunc(report.Diagnostics, func(d diag.Diagnostic) bool { return d.Severity == diag.Error }) {
 		return exitError{code: exitNo, err: nothing}
 	}
 	if slices.ContainsFunc(report.Requirements, func(r policy.RequirementResult) bool { return r.Verdict == policy.Undecided }) {
-		return exitError{code: exitCannotDo, err: nothing}
+		return exitError{code: exitCannotDo, err: errors.New("nothing was written: it cannot be told whether a requirement is met")}
 	}
 	return nil
 }
 
-// validate asks the service what it would say to the policy.
-func (o *output) validate(ctx context.Context, api *client.Client, l *loaded) error {
+// validate asks the service what it would say to the policy, and puts that into the answer.
+func (o *output) validate(ctx context.Context, api *client.Client, l *loaded, answer *pushed) error {
 	v, err := api.ValidatePolicy(ctx, string(l.src))
 	if err != nil {
+		answer.refusedBy(err)
 		return apiFailure(err)
 	}
 	for _, f := range v.Data {
@@ -211,6 +224,7 @@ func (o *output) validate(ctx context.Context, api *client.Client, l *loaded) er
 		}
 	}
 	if v.Failed() {
+		answer.Accepted, answer.Message = false, v.Message
 		return exitError{code: exitNo, err: fmt.Errorf("nothing was written: the service would refuse it: %s", v.Message)}
 	}
 	return nil

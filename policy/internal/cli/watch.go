@@ -10,6 +10,7 @@ import (
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/accessdiff"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/client"
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/textdiff"
 )
 
@@ -33,6 +34,8 @@ type drift struct {
 	Sections []string `json:"sections"`
 	// Result is what access differs, nil where that cannot be told.
 	*accessdiff.Result
+
+	ours string // what is in the file
 }
 
 func newWatchCmd(e env) *cobra.Command {
@@ -64,6 +67,9 @@ Exit codes: 0 told to end, or with --once the same; 1 with --once, they differ; 
 			if o.policy == stdinName {
 				return usageError{cmd.CommandPath(), errors.New("POLICY is read again and again: standard input cannot be")}
 			}
+			if o.inventory == stdinName {
+				return usageError{cmd.CommandPath(), errors.New("--inventory is read again and again: standard input cannot be")}
+			}
 			ctx, stop := untilTold(cmd.Context())
 			defer stop()
 			return o.run(ctx, e, out)
@@ -77,17 +83,28 @@ Exit codes: 0 told to end, or with --once the same; 1 with --once, they differ; 
 }
 
 func (o *watchOptions) run(ctx context.Context, e env, out output) error {
+	api, err := e.connect()
+	if err != nil {
+		return err
+	}
 	said := drift{ETag: "never looked"}
 	for {
-		found, err := o.look(ctx, e)
+		found, err := o.look(ctx, e, api)
+		if err != nil && ctx.Err() == nil { // the credential may be a file that has been written anew
+			if again, err := e.connect(); err == nil {
+				api = again
+			}
+		}
 		switch {
+		case ctx.Err() != nil && o.once:
+			return errors.New("told to end before it was done")
 		case ctx.Err() != nil:
 			return nil
 		case err != nil && o.once:
 			return err
 		case err != nil:
 			fmt.Fprintf(e.Stderr, "%s: %s\n", o.policy, printable(err.Error()))
-		case found.ETag != said.ETag || found.Drift != said.Drift:
+		case found.ETag != said.ETag || found.Drift != said.Drift || found.Drift && !textdiff.Same(found.ours, said.ours):
 			if err := o.report(out, found); err != nil {
 				return err
 			}
@@ -108,16 +125,22 @@ func (o *watchOptions) run(ctx context.Context, e env, out output) error {
 }
 
 // look compares once.
-func (o *watchOptions) look(ctx context.Context, e env) (drift, error) {
+func (o *watchOptions) look(ctx context.Context, e env, api *client.Client) (drift, error) {
 	src, err := readSource(ctx, e, o.policy)
 	if err != nil {
 		return drift{}, err
 	}
-	tn, err := o.live(ctx, e)
+	var inv *policy.Inventory
+	if o.inventory != "" {
+		if inv, err = o.readInventory(e); err != nil {
+			return drift{}, err
+		}
+	}
+	tn, err := live(ctx, api, inv)
 	if err != nil {
 		return drift{}, err
 	}
-	out := drift{version: v1, ETag: tn.policy.ETag, Sections: []string{}}
+	out := drift{version: v1, ETag: tn.policy.ETag, Sections: []string{}, ours: string(src)}
 	if textdiff.Same(string(src), tn.policy.HuJSON) {
 		return out, nil
 	}
