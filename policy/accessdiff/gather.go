@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/nodefilter"
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/spans"
 )
 
@@ -308,8 +309,7 @@ func (g *gatherer) rules(s *side) {
 	}
 }
 
-// wares is what an admission lets through, in the terms of a node's own filter: a protocol without ports passes only
-// by a rule that lists it and every port, and pings wherever anything passes.
+// wares is what an admission lets through, or grants.
 func (g *gatherer) wares(a policy.Admission) []ware {
 	var out []ware
 	if a.Caps != nil {
@@ -320,30 +320,14 @@ func (g *gatherer) wares(a policy.Admission) []ware {
 		}
 		return out
 	}
-	const icmp, tcp, udp, icmpv6, sctp = 1, 6, 17, 58, 132
-	protos := a.Proto
-	if protos == nil {
-		protos = []int{tcp, udp, icmp, icmpv6}
-	}
-	whole := slices.Contains(a.Ports, policy.PortRange{First: 0, Last: 65535})
-	ports := spans.Of(a.Ports)
-	if len(a.Ports) == 0 {
-		return nil
-	}
-	for _, p := range slices.Compact(slices.Sorted(slices.Values(protos))) {
-		switch p {
-		case icmp, icmpv6:
-		case tcp, udp, sctp:
-			if len(ports) > 0 {
-				out = append(out, ware{g.lane(Network, policy.ProtocolName(p), ""), ports})
-			}
-		default:
-			if whole {
-				out = append(out, ware{g.lane(Network, policy.ProtocolName(p), ""), noPorts()})
-			}
+	for _, l := range nodefilter.Lanes(&a) {
+		ports := l.Ports
+		if ports == nil {
+			ports = noPorts()
 		}
+		out = append(out, ware{g.lane(Network, policy.ProtocolName(l.Proto), ""), ports})
 	}
-	return append(out, ware{g.lane(Network, laneICMP, ""), noPorts()})
+	return out
 }
 
 func capValues(values []json.RawMessage) []string {

@@ -8,6 +8,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/nodefilter"
 )
 
 // world is every address that may be told apart as a source: each address of a device is a point, and so is the rest of
@@ -55,23 +56,12 @@ func newWorld(devices []policy.AccessDevice) *world {
 
 // parse reads an address, CIDR, range or "*" as filters spell them.
 func (w *world) parse(text string) []netipx.IPRange {
-	if got, ok := w.ranges[text]; ok {
-		return got
+	got, ok := w.ranges[text]
+	if !ok {
+		got = nodefilter.Ranges(text)
+		w.ranges[text] = got
 	}
-	var out []netipx.IPRange
-	if text == "*" {
-		out = []netipx.IPRange{
-			netipx.RangeOfPrefix(netip.MustParsePrefix("0.0.0.0/0")), netipx.RangeOfPrefix(netip.MustParsePrefix("::/0")),
-		}
-	} else if a, err := netip.ParseAddr(text); err == nil {
-		out = []netipx.IPRange{netipx.IPRangeFrom(a, a)}
-	} else if p, err := netip.ParsePrefix(text); err == nil {
-		out = []netipx.IPRange{netipx.RangeOfPrefix(p)}
-	} else if r, err := netipx.ParseIPRange(text); err == nil {
-		out = []netipx.IPRange{r}
-	}
-	w.ranges[text] = out
-	return out
+	return got
 }
 
 // cut divides the address space at the bounds of texts. It is called once, with every text there will be.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/nodefilter"
 )
 
 // sensitivePorts are those that give a shell, a desktop, a cluster or a database, by what listens there.
@@ -89,7 +90,7 @@ func newWidth(a *policy.Access) *width {
 	w := &width{access: a, ranges: map[string]*netipx.IPSet{}}
 	star := w.rangesOf("*") // subnet routes are in it too
 	for _, family := range []string{"100.64.0.0/10", "fd7a:115c:a1e0::/48"} {
-		w.whole = append(w.whole, build(func(b *netipx.IPSetBuilder) { b.AddSet(star); b.Intersect(textSet([]string{family})) }))
+		w.whole = append(w.whole, build(func(b *netipx.IPSetBuilder) { b.AddSet(star); b.Intersect(nodefilter.Set(family)) }))
 	}
 	return w
 }
@@ -99,7 +100,8 @@ func newWidth(a *policy.Access) *width {
 func (w *width) rangesOf(sel string) *netipx.IPSet {
 	got, ok := w.ranges[sel]
 	if !ok {
-		got = textSet(slices.DeleteFunc(slices.Clone(w.access.Select(sel).IPs), func(t string) bool { return !strings.ContainsAny(t, "*/-") }))
+		texts := slices.Clone(w.access.Select(sel).IPs)
+		got = nodefilter.Set(slices.DeleteFunc(texts, func(t string) bool { return !strings.ContainsAny(t, "*/-") })...)
 		w.ranges[sel] = got
 	}
 	return got

@@ -11,6 +11,8 @@ import (
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/nodefilter"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/spans"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -59,6 +61,7 @@ type cover struct {
 // admitted is an admission made ready for comparing.
 type admitted struct {
 	policy.Admission
+	lanes       []nodefilter.Lane
 	dst         *netipx.IPSet
 	sure, maybe *netipx.IPSet // sources; maybe holds sure
 }
@@ -72,6 +75,7 @@ func newCover(a *policy.Access) *cover {
 		c.open[adm.Rule.Path] = true
 	}
 	seen := map[string]bool{}
+	lanes := map[[2]int][]nodefilter.Lane{} // by what tells admissions apart: the same for every device
 	for i, d := range a.Devices() {
 		var key strings.Builder
 		var list []admitted
@@ -84,17 +88,21 @@ func newCover(a *policy.Access) *cover {
 			if adm.Self {
 				fmt.Fprintf(&key, " %p", adm.Sources)
 			}
-			x := admitted{Admission: adm, dst: own}
+			id := [2]int{adm.ID, adm.Part}
+			if _, ok := lanes[id]; !ok {
+				lanes[id] = nodefilter.Lanes(&adm)
+			}
+			x := admitted{Admission: adm, lanes: lanes[id], dst: own}
 			x.sure, x.maybe = c.sources(adm.Sources)
 			switch {
 			case adm.All:
-				x.dst = everything()
+				x.dst = nodefilter.Set("*")
 			case !adm.Own:
-				x.dst = textSet(adm.IPs)
+				x.dst = nodefilter.Set(adm.IPs...)
 			}
 			list = append(list, x)
 			c.nodes[adm.Rule.Path] = adm.Rule
-			if !x.maybe.Equal(&netipx.IPSet{}) && len(lanes(adm)) > 0 {
+			if !x.maybe.Equal(&netipx.IPSet{}) && len(x.lanes) > 0 {
 				c.lands[adm.Rule.Path] = true
 			}
 		}
@@ -109,12 +117,12 @@ func newCover(a *policy.Access) *cover {
 func (c *cover) sources(s *policy.Sources) (sure, maybe *netipx.IPSet) {
 	got, ok := c.sets[s]
 	if !ok {
-		got[0] = textSet(s.IPs)
+		got[0] = nodefilter.Set(s.IPs...)
 		texts := slices.Clone(s.IPs)
 		for _, u := range s.Unknown {
 			texts = append(texts, u.IPs...)
 		}
-		got[1] = textSet(texts)
+		got[1] = nodefilter.Set(texts...)
 		c.sets[s] = got
 	}
 	return got[0], got[1]
@@ -131,11 +139,11 @@ func (c *cover) covered(path string, gone map[string]bool) (by []string, ok bool
 			reaches := func(other admitted) bool {
 				return other.All || mine.Own && other.Own || holds(other.dst, mine.dst)
 			}
-			for _, lane := range lanes(mine.Admission) {
-				for _, span := range lane.split(d) {
+			for _, lane := range mine.lanes { // pings last: others cover them most often
+				for _, part := range split(lane, d) {
 					left := mine.maybe
 					for _, other := range d {
-						if other.Rule.Path == path || gone[other.Rule.Path] || !span.in(other.Admission) || !reaches(other) {
+						if other.Rule.Path == path || gone[other.Rule.Path] || !other.lets(part) || !reaches(other) {
 							continue
 						}
 						if rest := c.without(left, other.sure); rest != left {
@@ -167,80 +175,37 @@ func (c *cover) without(a, b *netipx.IPSet) *netipx.IPSet {
 	return got
 }
 
-// lane is a protocol, and for those that have them a range of ports.
-type lane struct {
-	proto int
-	ports policy.PortRange
-	whole bool // a protocol without ports, which passes only where all ports are named; pings pass wherever anything does
+// lets reports whether an admission lets a lane through.
+func (a admitted) lets(x nodefilter.Lane) bool {
+	return slices.ContainsFunc(a.lanes, func(l nodefilter.Lane) bool { return l.Proto == x.Proto && spans.Hold(l.Ports, x.Ports) })
 }
 
-const (
-	icmp   = 1
-	tcp    = 6
-	udp    = 17
-	icmpv6 = 58
-	sctp   = 132
-)
-
-// lanes lists what an admission lets through, as the nodes' own filter reads it.
-func lanes(a policy.Admission) []lane {
-	var out []lane
-	if len(a.Ports) == 0 {
-		return nil
+// split cuts a lane of one of the admissions where the ports of any admission begin or end, so that each piece is let through whole or not at all.
+func split(x nodefilter.Lane, all []admitted) []nodefilter.Lane {
+	if x.Ports == nil {
+		return []nodefilter.Lane{x}
 	}
-	protos := a.Proto
-	if protos == nil {
-		protos = []int{tcp, udp}
-	}
-	for _, p := range protos {
-		switch p {
-		case icmp, icmpv6:
-		case tcp, udp, sctp:
-			for _, r := range a.Ports {
-				out = append(out, lane{proto: p, ports: r})
-			}
-		default:
-			if slices.ContainsFunc(a.Ports, wholeRange) {
-				out = append(out, lane{proto: p, whole: true})
-			}
-		}
-	}
-	return append(out, lane{proto: icmp, whole: true}, lane{proto: icmpv6, whole: true})
-}
-
-func wholeRange(r policy.PortRange) bool { return r.First == 0 && r.Last == 65535 }
-
-// in reports whether an admission lets a lane through.
-func (x lane) in(a policy.Admission) bool {
-	return slices.ContainsFunc(lanes(a), func(y lane) bool {
-		return x.proto == y.proto && (x.whole || y.ports.First <= x.ports.First && x.ports.Last <= y.ports.Last)
-	})
-}
-
-// split cuts a lane where the ports of any admission begin or end, so that each piece is let through whole or not at all.
-func (x lane) split(all []admitted) []lane {
-	if x.whole {
-		return []lane{x}
-	}
-	starts := []int{int(x.ports.First)}
+	var cuts []int
 	for _, a := range all {
-		for _, r := range a.Ports {
-			for _, at := range []int{int(r.First), int(r.Last) + 1} {
-				if at > int(x.ports.First) && at <= int(x.ports.Last) {
-					starts = append(starts, at)
+		for _, l := range a.lanes {
+			if l.Proto == x.Proto {
+				for _, s := range l.Ports {
+					cuts = append(cuts, s.First, s.Last+1)
 				}
 			}
 		}
 	}
-	slices.Sort(starts)
-	starts = slices.Compact(starts)
-	out := make([]lane, len(starts))
-	for i, s := range starts {
-		last := int(x.ports.Last)
-		if i+1 < len(starts) {
-			last = starts[i+1] - 1
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	var out []nodefilter.Lane
+	for _, s := range x.Ports {
+		first := s.First
+		for _, at := range cuts { // its own bounds are among them
+			if at > first && at <= s.Last+1 {
+				out = append(out, nodefilter.Lane{Proto: x.Proto, Ports: []spans.Span{{First: first, Last: at - 1}}})
+				first = at
+			}
 		}
-		out[i] = lane{proto: x.proto, ports: policy.PortRange{First: uint16(s), Last: uint16(last)}}
 	}
 	return out
 }
@@ -259,26 +224,6 @@ func setOf(addrs ...netip.Addr) *netipx.IPSet {
 	return build(func(b *netipx.IPSetBuilder) {
 		for _, a := range addrs {
 			b.Add(a)
-		}
-	})
-}
-
-func everything() *netipx.IPSet { return textSet([]string{"*"}) }
-
-// textSet reads addresses, CIDRs, ranges and "*" as filters spell them.
-func textSet(texts []string) *netipx.IPSet {
-	return build(func(b *netipx.IPSetBuilder) {
-		for _, t := range texts {
-			if t == "*" {
-				b.AddPrefix(netip.MustParsePrefix("0.0.0.0/0"))
-				b.AddPrefix(netip.MustParsePrefix("::/0"))
-			} else if a, err := netip.ParseAddr(t); err == nil {
-				b.Add(a)
-			} else if p, err := netip.ParsePrefix(t); err == nil {
-				b.AddPrefix(p)
-			} else if r, err := netipx.ParseIPRange(t); err == nil {
-				b.AddRange(r)
-			}
 		}
 	})
 }

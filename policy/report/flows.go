@@ -10,6 +10,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/nodefilter"
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/spans"
 )
 
@@ -112,28 +113,14 @@ func (f *flows) setPoints(networks []*netipx.IPSet) {
 	}
 }
 
-// set reads an address, CIDR, range or "*" as filters spell them; what is none of these is the empty set.
+// set reads an address, CIDR, range or "*" as filters spell them.
 func (f *flows) set(text string) *netipx.IPSet {
-	if got := f.parsed[text]; got != nil {
-		return got
+	got := f.parsed[text]
+	if got == nil {
+		got = nodefilter.Set(text)
+		f.parsed[text] = got
 	}
-	var b netipx.IPSetBuilder
-	if text == "*" {
-		b.AddPrefix(netip.MustParsePrefix("0.0.0.0/0"))
-		b.AddPrefix(netip.MustParsePrefix("::/0"))
-	} else if a, err := netip.ParseAddr(text); err == nil {
-		b.Add(a)
-	} else if p, err := netip.ParsePrefix(text); err == nil {
-		b.AddPrefix(p)
-	} else if r, err := netipx.ParseIPRange(text); err == nil {
-		b.AddRange(r)
-	}
-	out, err := b.IPSet()
-	if err != nil {
-		out = &netipx.IPSet{}
-	}
-	f.parsed[text] = out
-	return out
+	return got
 }
 
 func (f *flows) union(texts []string) *netipx.IPSet {
@@ -312,9 +299,9 @@ func (f *flows) class(devices []int, fams families, where string, on func(*polic
 	}
 	c := &class{fams: fams}
 	for _, l := range landings {
-		for _, w := range wares(l.adm) {
+		for _, w := range nodefilter.Lanes(l.adm) {
 			c.add(&offer{
-				rule: l.adm.Rule, lane: w.lane, src: f.source(l.adm.Sources), on: l.on, ports: w.ports, part: l.part, self: l.adm.Self,
+				rule: l.adm.Rule, lane: w.Proto, src: f.source(l.adm.Sources), on: l.on, ports: w.Ports, part: l.part, self: l.adm.Self,
 			})
 		}
 	}

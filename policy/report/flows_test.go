@@ -6,6 +6,7 @@ import (
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/bigtailnet"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/nodefilter"
 )
 
 // worlds are tailnets of which every pair of devices is asked about.
@@ -66,7 +67,7 @@ func TestFlows(t *testing.T) {
 			pairs := 0
 			for from, s := range f.devices {
 				for to, d := range f.devices {
-					for _, lane := range []int{laneTCP, laneUDP, laneICMP, laneIPIP, sctp, 47} {
+					for _, lane := range []int{laneTCP, laneUDP, laneICMP, laneIPIP, nodefilter.SCTP, 47} {
 						if from == to {
 							continue
 						}
@@ -134,9 +135,9 @@ func engine(in Input, devices []policy.AccessDevice) (all map[pair]policy.Verdic
 	var pairs []pair
 	for from, s := range devices {
 		for to, d := range devices {
-			for _, lane := range []int{laneTCP, laneUDP, laneICMP, laneIPIP, sctp, 47} {
+			for _, lane := range []int{laneTCP, laneUDP, laneICMP, laneIPIP, nodefilter.SCTP, 47} {
 				ports := []string{""}
-				if lane == laneTCP || lane == laneUDP || lane == sctp {
+				if lane == laneTCP || lane == laneUDP || lane == nodefilter.SCTP {
 					ports = []string{"1", "22", "80", "90", "91", "443", "30000", "30001", "65535"}
 				}
 				for _, p := range ports {

@@ -6,54 +6,20 @@ import (
 	"strings"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/nodefilter"
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/internal/spans"
 )
 
 // The protocols that have a lane of their own. Every other protocol's lane is its number.
 const (
-	laneICMP = 1 // of either family
+	laneICMP = nodefilter.ICMP
 	laneIPIP = 4
-	laneTCP  = 6
-	laneUDP  = 17
-
-	icmpv6 = 58
-	sctp   = 132
+	laneTCP  = nodefilter.TCP
+	laneUDP  = nodefilter.UDP
 )
 
 // span is a range of ports, both included.
 type span = spans.Span
-
-type ware struct {
-	lane  int
-	ports []span
-}
-
-// wares is what an admission lets through, in the terms of a node's own filter: a protocol without ports passes only by a
-// rule that lists it and every port, and pings wherever anything passes.
-func wares(a *policy.Admission) []ware {
-	if len(a.Ports) == 0 {
-		return nil
-	}
-	protos := a.Proto
-	if protos == nil {
-		protos = []int{laneTCP, laneUDP}
-	}
-	out := []ware{{laneICMP, nil}}
-	for _, p := range slices.Compact(slices.Sorted(slices.Values(protos))) {
-		switch p {
-		case laneICMP, icmpv6:
-		case laneTCP, laneUDP, sctp:
-			if s := spans.Of(a.Ports); len(s) > 0 {
-				out = append(out, ware{p, s})
-			}
-		default:
-			if slices.Contains(a.Ports, policy.PortRange{First: 0, Last: 65535}) {
-				out = append(out, ware{p, nil})
-			}
-		}
-	}
-	return out
-}
 
 func everyPort(s []span) bool {
 	return len(s) == 0 || len(s) == 1 && s[0] == span{First: 1, Last: 65535}
@@ -62,13 +28,6 @@ func everyPort(s []span) bool {
 // holdsPort reports whether a port is in one of the spans.
 func holdsPort(s []span, port int) bool {
 	return slices.ContainsFunc(s, func(x span) bool { return x.First <= port && port <= x.Last })
-}
-
-// holdsAll reports whether joined spans hold all ports of others.
-func holdsAll(s, others []span) bool {
-	return !slices.ContainsFunc(others, func(o span) bool {
-		return !slices.ContainsFunc(s, func(x span) bool { return x.First <= o.First && o.Last <= x.Last })
-	})
 }
 
 // laneOrder sorts lanes as they are shown.

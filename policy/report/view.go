@@ -203,7 +203,7 @@ func (f *flows) admittedTo(offers []*offer, fam int, ports []span, who func(*sou
 	for _, o := range offers {
 		switch {
 		case !o.on[fam] || o.part:
-		case everyPort(o.ports) || holdsAll(o.ports, ports):
+		case everyPort(o.ports) || spans.Hold(o.ports, ports):
 			out.or(who(o.src, fam))
 		default:
 			rest = append(rest, o)
@@ -216,7 +216,7 @@ func (f *flows) admittedTo(offers []*offer, fam int, ports []span, who func(*sou
 	for _, o := range rest {
 		together = append(together, o.ports...)
 	}
-	if !holdsAll(spans.Join(together), ports) {
+	if !spans.Hold(spans.Join(together), ports) {
 		return out
 	}
 	// Only together can these be all of the ports: a point is admitted to all where it is between any two bounds.

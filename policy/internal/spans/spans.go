@@ -35,3 +35,10 @@ func Join(in []Span) []Span {
 	}
 	return out
 }
+
+// Hold reports whether joined spans hold all ports of others.
+func Hold(joined, others []Span) bool {
+	return !slices.ContainsFunc(others, func(o Span) bool {
+		return !slices.ContainsFunc(joined, func(s Span) bool { return s.First <= o.First && o.Last <= s.Last })
+	})
+}

@@ -28,3 +28,25 @@ func TestOf(t *testing.T) {
 		})
 	}
 }
+
+func TestHold(t *testing.T) {
+	joined := []Span{{1, 80}, {90, 100}}
+	for _, tt := range []struct {
+		others []Span
+		want   bool
+	}{
+		{nil, true},
+		{[]Span{{1, 80}}, true},
+		{[]Span{{22, 22}, {95, 100}}, true},
+		{[]Span{{22, 22}, {95, 101}}, false},
+		{[]Span{{80, 90}}, false},
+		{[]Span{{85, 86}}, false},
+	} {
+		if got := Hold(joined, tt.others); got != tt.want {
+			t.Errorf("%v in %v: %v", tt.others, joined, got)
+		}
+	}
+	if Hold(nil, []Span{{1, 1}}) {
+		t.Error("nothing holds a port")
+	}
+}
