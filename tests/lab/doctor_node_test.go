@@ -5,6 +5,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -146,14 +147,39 @@ func nodeAilments(l *Lab) []ailment {
 				t.Fatalf("%v\n%s", err, out)
 			}
 		}, ams: []string{"family.uncarried(warn)"}},
+		{name: "forwarding is off, IPv6", inject: "echo 0 >/proc/sys/net/ipv6/conf/all/forwarding", undo: "echo 1 >/proc/sys/net/ipv6/conf/all/forwarding",
+			ams: []string{"forwarding.off"}},
+		{name: "two at once: forwarding is off, firewalld", inject: "echo 0 >/proc/sys/net/ipv4/ip_forward" + firewalld,
+			undo: "echo 1 >/proc/sys/net/ipv4/ip_forward\nnft delete table inet firewalld", ams: []string{"firewall.firewalld", "firewall.firewalld+", "forwarding.off"}},
+		{name: "forwarding is off where answers come in", inject: "echo 0 >/proc/sys/net/ipv4/conf/tailscale0/forwarding",
+			undo: "echo 1 >/proc/sys/net/ipv4/conf/tailscale0/forwarding", ams: []string{"return.forwarding"}},
+		{name: "answers to pods go elsewhere", inject: "ip rule add pref 1 to 10.42.1.0/24 lookup 99\nip route add 10.42.1.0/24 dev eth0 table 99",
+			undo: "ip rule del pref 1 to 10.42.1.0/24 lookup 99\nip route flush table 99", ams: []string{"return.elsewhere"}},
+		{name: "table 52 sends a peer's packets elsewhere", inject: "ip route replace " + fra4 + " dev eth0 table 52", undo: "ip route replace " + fra4 + " dev tailscale0 table 52",
+			ams: []string{"route.elsewhere"}},
+		{name: "a peer answers no echo requests, with a probe", args: probed(), do: func(t *testing.T, l *Lab) {
+			const drop = "tables -%[1]s INPUT -i tailscale0 -p icmp%[2]s -j DROP\n"
+			script := func(what string) string {
+				return "ip" + fmt.Sprintf(drop, what, "") + "ip6" + fmt.Sprintf(drop, what, "v6 --icmpv6-type echo-request")
+			}
+			t.Cleanup(func() {
+				if _, err := Sh(context.WithoutCancel(t.Context()), l.Fra.Name, script("D")); err != nil {
+					t.Error(err)
+				}
+			})
+			if _, err := Sh(t.Context(), l.Fra.Name, script("I")); err != nil {
+				t.Fatal(err)
+			}
+		}, ams: []string{"probe.unanswered(unknown)"}},
 		{name: "there is no document", do: func(t *testing.T, l *Lab) {
 			if err := os.Remove(filepath.Join(l.Ams.dir, "node.json")); err != nil {
 				t.Fatal(err)
 			}
 		}, ams: []string{"document.unusable"}},
-		{name: "a peer has an address of this host", do: withDocument(func(l *Lab, doc *config.Document) {
-			doc.Peers = append(doc.Peers, config.Node{Name: "self", ID: l.Ams.ID, Addresses: l.Ams.Addrs})
-		}), ams: []string{"document.peer-local(warn)"}},
+		{name: "a peer has an address of this host", inject: "ip addr add 100.64.0.98/32 dev lo", undo: "ip addr del 100.64.0.98/32 dev lo",
+			do: withDocument(func(_ *Lab, doc *config.Document) {
+				doc.Peers = append(doc.Peers, config.Node{Name: "self", Addresses: []netip.Addr{netip.MustParseAddr("100.64.0.98")}})
+			}), ams: []string{"document.peer-local(warn)", "peers.unknown"}},
 		{name: "the agent never ran", inject: "nft delete table inet tailmesh\n" + noRule + "\nip -6 rule del pref 0 fwmark 0x2000/0x2000",
 			ams: []string{"route.not-applied", "source.untranslated+"}},
 		with(ailment{name: "look-alike: no translation, others masquerade", inject: noSNAT, ams: []string{"agent.pending(warn)"}},

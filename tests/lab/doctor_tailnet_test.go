@@ -73,9 +73,23 @@ func peerStatus(s *ipnstate.Status, n *Node) *ipnstate.PeerStatus {
 func tailnetAilments(l *Lab) []ailment {
 	past := time.Now().Add(-time.Hour)
 	moved := netip.MustParsePrefix("100.64.0.77/32")
-	move := toldOfFra(func(p *tailcfg.Node) {
-		p.Addresses[0], p.AllowedIPs[0] = moved, moved
-	}, func(p *ipnstate.PeerStatus) bool { return p != nil && slices.Contains(p.TailscaleIPs, moved.Addr()) })
+	move := told(func(l *Lab, res *tailcfg.MapResponse) {
+		for _, p := range res.Peers {
+			if string(p.StableID) == l.Fra.ID {
+				p.Addresses[0], p.AllowedIPs[0] = moved, moved
+			}
+		}
+		rules := slices.Clone(res.PacketFilters["base"]) // of the policy, as it is compiled for the new address
+		for i := range rules {
+			if slices.Contains(rules[i].SrcIPs, l.Fra.Addr(4).String()) {
+				rules[i].SrcIPs = append(slices.Clone(rules[i].SrcIPs), moved.Addr().String())
+			}
+		}
+		res.PacketFilters["base"] = rules
+	}, func(l *Lab, s *ipnstate.Status) bool {
+		p := peerStatus(s, l.Fra)
+		return p != nil && slices.Contains(p.TailscaleIPs, moved.Addr())
+	})
 	return []ailment{
 		{name: "a peer's tailscaled is stopped", do: func(t *testing.T, l *Lab) {
 			t.Cleanup(func() { // before the control server is asked to say again that it is online
@@ -125,6 +139,16 @@ func tailnetAilments(l *Lab) []ailment {
 		{name: "stateful filtering", do: set("--stateful-filtering=true", "--stateful-filtering=false"), ams: []string{"firewall.stateful"}},
 		{name: "stateful filtering, and no rule", inject: "ip rule del pref 0 fwmark 0x2000/0x2000\nip -6 rule del pref 0 fwmark 0x2000/0x2000",
 			do: set("--stateful-filtering=true", "--stateful-filtering=false"), ams: []string{"firewall.stateful+", "route.rule-missing"}},
+		{name: "two at once: stateful filtering, no translation", inject: "nft flush chain inet tailmesh postrouting",
+			do: set("--stateful-filtering=true", "--stateful-filtering=false"), ams: []string{"firewall.stateful", "source.untranslated+"}},
+		{name: "two at once: this node's key has expired, no rule", inject: "ip rule del pref 0 fwmark 0x2000/0x2000",
+			do: told(func(_ *Lab, res *tailcfg.MapResponse) { res.Node.KeyExpiry = past },
+				func(_ *Lab, s *ipnstate.Status) bool { return s.BackendState == "NeedsLogin" }), ams: []string{"agent.pending(warn)", "tailscaled.key-expired"}},
+		{name: "two at once: a peer is hidden, and an accepted route swallows a network", do: told(func(l *Lab, res *tailcfg.MapResponse) {
+			res.Peers = slices.DeleteFunc(res.Peers, func(p *tailcfg.Node) bool { return string(p.StableID) == l.Fra.ID })
+		}, func(l *Lab, s *ipnstate.Status) bool { return peerStatus(s, l.Fra) == nil }),
+			inject: "ip route add 192.168.10.0/24 dev tailscale0 table 52", undo: "ip route del 192.168.10.0/24 table 52 || true",
+			ams: []string{"local.swallowed", "peers.unknown"}},
 		{name: "two at once: a peer's key has expired, no translation", inject: "nft flush chain inet tailmesh postrouting",
 			do:  toldOfFra(func(p *tailcfg.Node) { p.KeyExpiry = past }, func(p *ipnstate.PeerStatus) bool { return p != nil && p.Expired }),
 			ams: []string{"peers.expired", "source.untranslated+"}},
