@@ -144,6 +144,19 @@ func TestPull(t *testing.T) {
 	if o.read("second.hujson") != firstPolicy {
 		t.Error("the file was not replaced")
 	}
+	// A link stays a link, whether there is something at its end or not yet.
+	for _, link := range []string{"dangling.hujson", "linked.hujson"} {
+		if err := os.Symlink("end-of-"+link, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.write("end-of-linked.hujson", rivalPolicy)
+	for _, link := range []string{"dangling.hujson", "linked.hujson"} {
+		o.runs(0, "pull --force "+link, link+": written")
+		if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 || o.read("end-of-"+link) != firstPolicy {
+			t.Errorf("%s: %v %v", link, info, err)
+		}
+	}
 	o.runs(2, "pull none/there.hujson", `cannot write "none/there.hujson": no such file or directory\n$`)
 	o.runs(2, "pull "+t.TempDir(), `is a directory`)
 	if n := o.writes(); n != 0 {

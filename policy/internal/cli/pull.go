@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 
-	"github.com/google/renameio/v2/maybe"
 	"github.com/spf13/cobra"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/textdiff"
@@ -63,7 +62,7 @@ func save(e env, file, text, etag string, force bool) error {
 	old, err := readFile(e, file, maxText)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		err = maybe.WriteFile(file, []byte(text), 0o644)
+		err = writeNew(file, []byte(text))
 	case err != nil:
 		return err
 	case textdiff.Same(string(old), text):

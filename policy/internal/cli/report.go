@@ -42,20 +42,20 @@ be read or written, and then nothing is written.`,
 		ValidArgsFunction: policyArg(0),
 		RunE: func(_ *cobra.Command, args []string) error {
 			in.policy = args[0]
-			if mesh == stdinName && (in.policy == stdinName || in.inventory == stdinName || in.require == stdinName) {
-				return errors.New("only one file can be read from standard input")
-			}
-			l, err := in.load(e)
+			l, err := in.load(e, mesh)
 			if err != nil {
 				return err
 			}
 			page := report.Input{
 				File: l.file, Source: l.src, Inventory: l.inventory, Tool: "tailmesh-policy", Version: programVersion(),
 			}
+			read := []string{in.policy, in.inventory, in.require}
 			if mesh != "" {
-				if page.Mesh, err = readMesh(e, mesh); err != nil {
+				var documents []string
+				if page.Mesh, documents, err = readMesh(e, mesh); err != nil {
 					return err
 				}
+				read = append(read, documents...)
 			}
 			page.Report, page.Findings = l.lint()
 			var out bytes.Buffer
@@ -66,16 +66,13 @@ be read or written, and then nothing is written.`,
 				_, err := e.Stdout.Write(out.Bytes())
 				return err
 			}
-			for _, name := range []string{in.policy, in.inventory, in.require, mesh} {
+			for _, name := range read {
 				if sameFile(name, file) {
 					return fmt.Errorf("-o %q would replace a file that the report is made of", file)
 				}
 			}
 			if err := writeNew(file, out.Bytes()); err != nil {
-				if path, ok := errors.AsType[*fs.PathError](err); ok {
-					err = path.Err
-				}
-				return fmt.Errorf("cannot write %q: %w", file, err)
+				return fmt.Errorf("cannot write %q: %w", file, withoutPath(err))
 			}
 			return nil
 		},
@@ -90,50 +87,51 @@ be read or written, and then nothing is written.`,
 	return cmd
 }
 
-// readMesh reads the documents of a mesh's nodes, from one file or from a folder with a file for each.
-func readMesh(e env, name string) (*report.Mesh, error) {
+// readMesh reads the documents of a mesh's nodes, from one file or from a folder with a file for each. It names all files
+// that it has read.
+func readMesh(e env, name string) (mesh *report.Mesh, read []string, err error) {
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
 		return readMeshFolder(e, name)
 	}
 	text, err := readFile(e, name, maxInventory)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	m, err := report.ParseMesh(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", displayName(name), describeJSON(text, err))
+	if mesh, err = report.ParseMesh(text); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", displayName(name), describeJSON(text, err))
 	}
-	return m, nil
+	return mesh, []string{name}, nil
 }
 
-func readMeshFolder(e env, folder string) (*report.Mesh, error) {
+func readMeshFolder(e env, folder string) (mesh *report.Mesh, read []string, err error) {
 	files, err := os.ReadDir(folder)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read %q: %w", folder, err)
+		return nil, nil, fmt.Errorf("cannot read %q: %w", folder, err)
 	}
 	documents := map[string]string{}
 	for _, f := range files {
 		if f.IsDir() || filepath.Ext(f.Name()) != ".json" {
 			continue
 		}
-		text, err := readFile(e, filepath.Join(folder, f.Name()), maxText)
+		name := filepath.Join(folder, f.Name())
+		text, err := readFile(e, name, maxText)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		read = append(read, name)
 		documents[f.Name()] = string(text)
 	}
 	if len(documents) == 0 {
-		return nil, fmt.Errorf("no documents in %q: want a file NAME.json for each node", folder)
+		return nil, nil, fmt.Errorf("no documents in %q: want a file NAME.json for each node", folder)
 	}
 	all, err := json.Marshal(documents)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	m, err := report.ParseMesh(all)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", folder, err)
+	if mesh, err = report.ParseMesh(all); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", folder, err)
 	}
-	return m, nil
+	return mesh, read, nil
 }
 
 func sameFile(a, b string) bool {
@@ -145,15 +143,14 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-// writeNew writes a file that may be there already, whole or not at all. What is no regular file, such as a pipe, is
-// written to.
+// writeNew writes a file that may be there already, whole or not at all. What is no regular file, such as a pipe or a link
+// to what is not there yet, stays what it is and is written to.
 func writeNew(file string, text []byte) error {
+	_, named := os.Lstat(file)
 	switch info, err := os.Stat(file); {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist) && errors.Is(named, fs.ErrNotExist):
 		return maybe.WriteFile(file, text, 0o644)
-	case err != nil:
-		return err
-	case info.Mode().IsRegular():
+	case err == nil && info.Mode().IsRegular():
 		return rewrite(file, text)
 	}
 	return os.WriteFile(file, text, 0o644)
