@@ -212,3 +212,47 @@ func (p *posture) holds(attrs map[string]string, closed bool) (Verdict, []string
 	slices.Sort(missing)
 	return Undecided, slices.Compact(missing)
 }
+
+// PostureAttrs are attributes of a device that meets what a rule's srcPosture asks for, or the policy's default where list is
+// empty: what a test gives as srcPostureAttrs. Nothing is asked for where both results are empty and true. It returns false
+// where no attributes were found that meet one of the postures.
+func (p *Policy) PostureAttrs(list Strings) (map[string]string, bool) {
+	v := &validator{p: p, postures: map[string]*Posture{}}
+	for i := range p.Postures {
+		v.postures[p.Postures[i].Name.Value] = &p.Postures[i]
+	}
+	asked := v.posture(list)
+	if asked == nil {
+		return nil, true
+	}
+	for _, all := range asked.any {
+		attrs := map[string]string{}
+		for _, a := range all {
+			if value, ok := a.example(); ok {
+				attrs[a.attr] = value
+			}
+		}
+		one := posture{any: [][]assertion{all}}
+		if verdict, _ := one.holds(attrs, true); verdict == Pass {
+			return attrs, true
+		}
+	}
+	return nil, false
+}
+
+// example is a value that meets the assertion where there is one; false where the attribute is not to be set.
+func (a assertion) example() (string, bool) {
+	switch a.op {
+	case "NOT SET":
+		return "", false
+	case "IS SET":
+		return "true", true
+	case "==", "IN", "<=", ">=":
+		return a.values[0], true
+	case ">":
+		return a.values[0] + ".1", true
+	case "<":
+		return "0", true
+	}
+	return "another", true
+}

@@ -131,12 +131,24 @@ func TestSuggest(t *testing.T) {
 			"none: nobody of the inventory is behind group:none, tag:none", "none: nobody of the inventory is behind group:gone",
 		}},
 		{"ssh by a member of a group who is there", `"ssh": [{"action": "accept", "src": ["group:new"], "dst": ["tag:db"], "users": ["root"]}]`, []string{`{"src": "bob@example.com", "dst": ["tag:db"], "accept": ["root"]}`}},
+		{"a posture", `"postures": {"posture:mac": ["node:os == 'macos'", "node:tsVersion > '1.40'", "custom:tier IN ['a', 'b']", "custom:lost NOT SET"]},
+			"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["80"], "srcPosture": ["posture:mac"]}],
+			"ssh": [{"action": "accept", "src": ["group:dev"], "dst": ["tag:db"], "users": ["root"], "srcPosture": ["posture:mac"]}]`, []string{
+			`{"src": "tag:web", "srcPostureAttrs": {"custom:tier": "a", "node:os": "macos", "node:tsVersion": "1.40.1"}, "accept": ["tag:db:80"]}`,
+			`{"src": "ada@example.com", "srcPostureAttrs": {"custom:tier": "a", "node:os": "macos", "node:tsVersion": "1.40.1"}, "dst": ["tag:db"], "accept": ["root"]}`,
+		}},
+		{"a posture that nobody meets", `"postures": {"posture:no": ["node:os == 'macos'", "node:os == 'linux'"]},
+			"grants": [{"src": ["tag:web"], "dst": ["tag:db"], "ip": ["80"], "srcPosture": ["posture:no"]}]`, []string{"none: no attributes were found that meet its srcPosture"}},
+		{"the default posture", `"postures": {"posture:mac": ["node:os == 'macos'"]}, "defaultSrcPosture": ["posture:mac"],
+			"acls": [{"action": "accept", "src": ["tag:web"], "dst": ["tag:db:80"]}]`, []string{
+			`{"src": "tag:web", "srcPostureAttrs": {"node:os": "macos"}, "accept": ["tag:db:80"]}`,
+		}},
 		{"ssh", `"ssh": [{"action": "check", "src": ["group:dev"], "dst": ["autogroup:self"], "users": ["autogroup:nonroot"]}]`, []string{`{"src": "ada@example.com", "dst": ["autogroup:self"], "check": ["ubuntu"]}`}},
 		{"ssh of somebody who is not there", `"ssh": [{"action": "accept", "src": ["ghost@example.com"], "dst": ["tag:web"], "users": ["root"]}]`, []string{
 			"none: nobody of the inventory is behind ghost@example.com",
 		}},
 		{"ssh of an unknown posture", `"postures": {"posture:p": ["custom:tier == 'one'"]}, "ssh": [{"action": "accept", "src": ["group:dev"], "dst": ["tag:web"], "users": ["root"], "srcPosture": ["posture:p"]}]`, []string{
-			"none: it is sure to admit nobody of the inventory: devices, or attributes that a posture asks for, are missing",
+			`{"src": "ada@example.com", "srcPostureAttrs": {"custom:tier": "one"}, "dst": ["tag:web"], "accept": ["root"]}`,
 		}},
 		{"ssh twice the same", `"ssh": [{"action": "accept", "src": ["group:dev"], "dst": ["tag:web"], "users": ["root"]}, {"action": "accept", "src": ["group:dev"], "dst": ["tag:web"], "users": ["root"]}]`, []string{
 			"none: others admit what it admits, for everybody who was tried", "none: others admit what it admits, for everybody who was tried",

@@ -3,6 +3,7 @@ package coverage
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -58,7 +59,7 @@ func (s *suggester) suggest(at place) Suggestion {
 	reason := nobodySure
 	for _, f := range flows {
 		x, err := s.report.Compiled.Explain(f.src, f.dst, f.proto, f.port)
-		if err != nil || x.Verdict != policy.Pass {
+		if err != nil || x.Verdict != policy.Pass && len(f.attrs) == 0 {
 			continue
 		}
 		// Only the rules that meet the flow can make a difference to it.
@@ -107,12 +108,13 @@ func (s *suggester) ask(f candidateFlow, rules []place) policy.TestResult {
 type candidateFlow struct {
 	src, dst, proto string
 	port            int
+	attrs           map[string]string // of a source that meets the rule's posture
 }
 
 func (f candidateFlow) test() policy.Test {
 	value := func(text string) policy.String { return policy.String{Value: text} }
 	return policy.Test{
-		Src: value(f.src), Proto: value(f.proto),
+		Src: value(f.src), Proto: value(f.proto), SrcPostureAttrs: rawAttrs(f.attrs),
 		Accept: policy.Strings{Present: true, Items: []policy.String{value(f.dst + ":" + strconv.Itoa(f.port))}},
 	}
 }
@@ -123,7 +125,7 @@ func (f candidateFlow) entry() string {
 	if f.proto != "" {
 		proto = `"proto": ` + quote(f.proto) + ", "
 	}
-	return fmt.Sprintf(`{"src": %s, %s"accept": [%s]}`, quote(f.src), proto, quote(f.dst+":"+strconv.Itoa(f.port)))
+	return fmt.Sprintf(`{"src": %s, %s%s"accept": [%s]}`, quote(f.src), attrsText(f.attrs), proto, quote(f.dst+":"+strconv.Itoa(f.port)))
 }
 
 // Why there is no test.
@@ -132,18 +134,45 @@ const (
 	alsoOthers = "others admit what it admits, for everybody who was tried"
 )
 
+const noPosture = "no attributes were found that meet its srcPosture"
+
+// rawAttrs are attributes as a test holds them, nil for none: a test without any is judged by those of the inventory.
+func rawAttrs(attrs map[string]string) map[string]json.RawMessage {
+	if len(attrs) == 0 {
+		return nil
+	}
+	out := make(map[string]json.RawMessage, len(attrs))
+	for name, value := range attrs {
+		out[name] = json.RawMessage(quote(value))
+	}
+	return out
+}
+
+// attrsText is the member of a test that gives attributes, with the comma behind it.
+func attrsText(attrs map[string]string) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(attrs)) {
+		list = append(list, quote(name)+": "+quote(attrs[name]))
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return `"srcPostureAttrs": {` + strings.Join(list, ", ") + "}, "
+}
+
 // most bounds how much is tried of each list of a rule.
 const most = 6
 
 // flows lists what a rule admits, by what it names; without any, the reason.
 func (s *suggester) flows(at place) (out []candidateFlow, reason string) {
 	var src, dst []string
+	var asked policy.Strings
 	var offers []protoPort
 	byDst := map[string][]protoPort{}
 	switch at.section {
 	case "acls":
 		a := s.report.Policy.ACLs[at.index]
-		src = values(a.Src)
+		src, asked = values(a.Src), a.SrcPosture
 		for _, d := range values(a.Dst) {
 			selector, ports, err := policy.SplitACLDst(d)
 			if err != nil {
@@ -157,7 +186,7 @@ func (s *suggester) flows(at place) (out []candidateFlow, reason string) {
 		if len(g.IP.Items) == 0 {
 			return nil, "it grants capabilities alone, which tests do not ask about"
 		}
-		src, dst = values(g.Src), values(g.Dst)
+		src, dst, asked = values(g.Src), values(g.Dst), g.SrcPosture
 		for _, ip := range values(g.IP) {
 			if proto, ports, err := policy.SplitGrantIP(ip); err == nil {
 				offers = append(offers, portsOf(proto, []string{ports})...)
@@ -168,11 +197,15 @@ func (s *suggester) flows(at place) (out []candidateFlow, reason string) {
 	if len(sources) == 0 {
 		return nil, nobody
 	}
+	attrs, ok := s.report.Policy.PostureAttrs(asked)
+	if !ok {
+		return nil, noPosture
+	}
 	for _, from := range sources {
 		for _, to := range slices.Compact(dst) {
 			for _, name := range s.destinations(to, from) {
 				for _, o := range append(byDst[to], offers...) {
-					out = append(out, candidateFlow{from, name, o.proto, o.port})
+					out = append(out, candidateFlow{from, name, o.proto, o.port, attrs})
 				}
 			}
 		}
@@ -363,12 +396,17 @@ func (s *suggester) suggestSSH(at place) Suggestion {
 	if len(sources) == 0 {
 		return Suggestion{Rule: at.rule(), Reason: nobody}
 	}
+	attrs, ok := s.report.Policy.PostureAttrs(rule.SrcPosture)
+	if !ok {
+		return Suggestion{Rule: at.rule(), Reason: noPosture}
+	}
 	reason := nobodySure
 	for _, src := range s.persons(sources) {
 		for _, to := range values(rule.Dst) {
 			for _, dst := range s.sshDestinations(to) {
 				for _, user := range accounts(values(rule.Users), src) {
 					t := sshTest(src, dst, action, user)
+					t.SrcPostureAttrs = rawAttrs(attrs)
 					asked := withSSHTests(s.report, []policy.SSHTest{t})
 					with, left := asked.WithSSH(s.report.Policy.SSH).SSHTests, asked.WithSSH(without).SSHTests
 					if len(with) != 1 || with[0].Verdict != policy.Pass {
@@ -376,7 +414,7 @@ func (s *suggester) suggestSSH(at place) Suggestion {
 					}
 					reason = alsoOthers
 					if left[0].Verdict == policy.Fail {
-						entry := fmt.Sprintf(`{"src": %s, "dst": [%s], %s: [%s]}`, quote(src), quote(dst), quote(action), quote(user))
+						entry := fmt.Sprintf(`{"src": %s, %s"dst": [%s], %s: [%s]}`, quote(src), attrsText(attrs), quote(dst), quote(action), quote(user))
 						return Suggestion{Rule: at.rule(), Section: "sshTests", Entry: entry}
 					}
 				}
