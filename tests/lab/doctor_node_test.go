@@ -91,14 +91,16 @@ func nodeAilments(l *Lab) []ailment {
 	}
 	return []ailment{
 		with(ailment{name: "MTU black hole, with a probe", args: probed(), ams: []string{"mtu.black-hole"}}, noFrag...),
-		with(ailment{name: "look-alike: the same, and nobody sends large packets: no probe"}, noFrag...),
+		with(ailment{name: "MTU black hole, without a probe, which alone shows it"}, noFrag...),
 		with(ailment{name: "look-alike: only echo requests are dropped", args: probed(), ams: []string{"probe.echo-dropped(warn)"}},
 			"iptables -I FORWARD -i "+PodBridge+" -o tailscale0 -p icmp -j DROP"),
 		with(ailment{name: "only TCP is dropped", ams: []string{"firewall.drops"}}, "iptables -I FORWARD -i "+PodBridge+" -o tailscale0 -p tcp -j DROP"),
 		with(ailment{name: "look-alike: other packets are dropped"}, "iptables -I FORWARD -i "+PodBridge+" -o eth0 -p tcp --dport 25 -j DROP"),
 		{name: "the CNI's tunnel is down", inject: "ip link set " + tunnel4 + " down", do: reroute, ams: []string{"overlay.down"}},
-		{name: "two at once: the CNI's tunnel is down, no translation", inject: "ip link set " + tunnel4 + " down\n" + noSNAT, do: reroute,
-			ams: []string{"overlay.down", "source.untranslated"}},
+		{
+			name: "two at once: the CNI's tunnel is down, no translation", inject: "ip link set " + tunnel4 + " down\n" + noSNAT, do: reroute,
+			ams: []string{"overlay.down", "source.untranslated"},
+		},
 		{name: "a connection began before it was translated", inject: fmt.Sprintf(`
 			nft -s list chain inet tailmesh postrouting >%[1]s/post.nft
 			nft flush chain inet tailmesh postrouting
@@ -135,10 +137,14 @@ func nodeAilments(l *Lab) []ailment {
 			})
 		}, ams: []string{"fights.rule"}},
 		{name: "look-alike: a floating address is in the set, without effect", inject: "nft add element inet tailmesh peers4 '{ " + vip + " }'", ams: []string{"document.vip-in-peers(warn)"}},
-		{name: "a floating address is in the set", inject: "nft add element inet tailmesh peers4 '{ " + vip + " }'\nip route add " + vip + " dev tailscale0 table 52",
-			undo: "ip route del " + vip + " table 52", ams: []string{"document.vip-in-peers"}},
-		{name: "a floating address is in a rule", inject: "ip rule add pref 50 to " + vip + " lookup 52\nip route add " + vip + " dev tailscale0 table 52",
-			undo: "ip rule del pref 50 to " + vip + " lookup 52\nip route del " + vip + " table 52", ams: []string{"document.vip-in-peers"}},
+		{
+			name: "a floating address is in the set", inject: "nft add element inet tailmesh peers4 '{ " + vip + " }'\nip route add " + vip + " dev tailscale0 table 52",
+			undo: "ip route del " + vip + " table 52", ams: []string{"document.vip-in-peers"},
+		},
+		{
+			name: "a floating address is in a rule", inject: "ip rule add pref 50 to " + vip + " lookup 52\nip route add " + vip + " dev tailscale0 table 52",
+			undo: "ip rule del pref 50 to " + vip + " lookup 52\nip route del " + vip + " table 52", ams: []string{"document.vip-in-peers"},
+		},
 		{name: "firewalld, and tailscale0 is in none of its zones", inject: firewalld, undo: "nft delete table inet firewalld", ams: []string{"firewall.firewalld"}},
 		{name: "IPv6 of pods that the document does not carry", do: func(t *testing.T, l *Lab) {
 			doc := l.Document(l.Ams)
@@ -147,16 +153,26 @@ func nodeAilments(l *Lab) []ailment {
 				t.Fatalf("%v\n%s", err, out)
 			}
 		}, ams: []string{"family.uncarried(warn)"}},
-		{name: "forwarding is off, IPv6", inject: "echo 0 >/proc/sys/net/ipv6/conf/all/forwarding", undo: "echo 1 >/proc/sys/net/ipv6/conf/all/forwarding",
-			ams: []string{"forwarding.off"}},
-		{name: "two at once: forwarding is off, firewalld", inject: "echo 0 >/proc/sys/net/ipv4/ip_forward" + firewalld,
-			undo: "echo 1 >/proc/sys/net/ipv4/ip_forward\nnft delete table inet firewalld", ams: []string{"firewall.firewalld", "firewall.firewalld+", "forwarding.off"}},
-		{name: "forwarding is off where answers come in", inject: "echo 0 >/proc/sys/net/ipv4/conf/tailscale0/forwarding",
-			undo: "echo 1 >/proc/sys/net/ipv4/conf/tailscale0/forwarding", ams: []string{"return.forwarding"}},
-		{name: "answers to pods go elsewhere", inject: "ip rule add pref 1 to 10.42.1.0/24 lookup 99\nip route add 10.42.1.0/24 dev eth0 table 99",
-			undo: "ip rule del pref 1 to 10.42.1.0/24 lookup 99\nip route flush table 99", ams: []string{"return.elsewhere"}},
-		{name: "table 52 sends a peer's packets elsewhere", inject: "ip route replace " + fra4 + " dev eth0 table 52", undo: "ip route replace " + fra4 + " dev tailscale0 table 52",
-			ams: []string{"route.elsewhere"}},
+		{
+			name: "forwarding is off, IPv6", inject: "echo 0 >/proc/sys/net/ipv6/conf/all/forwarding", undo: "echo 1 >/proc/sys/net/ipv6/conf/all/forwarding",
+			ams: []string{"forwarding.off"},
+		},
+		{
+			name: "two at once: forwarding is off, firewalld", inject: "echo 0 >/proc/sys/net/ipv4/ip_forward" + firewalld,
+			undo: "echo 1 >/proc/sys/net/ipv4/ip_forward\nnft delete table inet firewalld", ams: []string{"firewall.firewalld", "firewall.firewalld+", "forwarding.off"},
+		},
+		{
+			name: "forwarding is off where answers come in", inject: "echo 0 >/proc/sys/net/ipv4/conf/tailscale0/forwarding",
+			undo: "echo 1 >/proc/sys/net/ipv4/conf/tailscale0/forwarding", ams: []string{"return.forwarding"},
+		},
+		{
+			name: "answers to pods go elsewhere", inject: "ip rule add pref 1 to 10.42.1.0/24 lookup 99\nip route add 10.42.1.0/24 dev eth0 table 99",
+			undo: "ip rule del pref 1 to 10.42.1.0/24 lookup 99\nip route flush table 99", ams: []string{"return.elsewhere"},
+		},
+		{
+			name: "table 52 sends a peer's packets elsewhere", inject: "ip route replace " + fra4 + " dev eth0 table 52", undo: "ip route replace " + fra4 + " dev tailscale0 table 52",
+			ams: []string{"route.elsewhere"},
+		},
 		{name: "a peer answers no echo requests, with a probe", args: probed(), do: func(t *testing.T, l *Lab) {
 			const drop = "tables -%[1]s INPUT -i tailscale0 -p icmp%[2]s -j DROP\n"
 			script := func(what string) string {
@@ -176,37 +192,53 @@ func nodeAilments(l *Lab) []ailment {
 				t.Fatal(err)
 			}
 		}, ams: []string{"document.unusable"}},
-		{name: "a peer has an address of this host", inject: "ip addr add 100.64.0.98/32 dev lo", undo: "ip addr del 100.64.0.98/32 dev lo",
+		{
+			name: "a peer has an address of this host", inject: "ip addr add 100.64.0.98/32 dev lo", undo: "ip addr del 100.64.0.98/32 dev lo",
 			do: withDocument(func(_ *Lab, doc *config.Document) {
 				doc.Peers = append(doc.Peers, config.Node{Name: "self", Addresses: []netip.Addr{netip.MustParseAddr("100.64.0.98")}})
-			}), ams: []string{"document.peer-local(warn)", "peers.unknown"}},
-		{name: "the agent never ran", inject: "nft delete table inet tailmesh\n" + noRule + "\nip -6 rule del pref 0 fwmark 0x2000/0x2000",
-			ams: []string{"route.not-applied", "source.untranslated+"}},
+			}), ams: []string{"document.peer-local(warn)", "peers.unknown"},
+		},
+		{
+			name: "the agent never ran", inject: "nft delete table inet tailmesh\n" + noRule + "\nip -6 rule del pref 0 fwmark 0x2000/0x2000",
+			ams: []string{"route.not-applied", "source.untranslated+"},
+		},
 		with(ailment{name: "look-alike: no translation, others masquerade", inject: noSNAT, ams: []string{"agent.pending(warn)"}},
 			"iptables -t nat -A POSTROUTING -s 10.42.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE",
 			"ip6tables -t nat -A POSTROUTING -s fd00:10:42::/48 -j MASQUERADE"),
-		{name: "the source is an address of before", inject: fmt.Sprintf(`nft flush chain inet tailmesh postrouting
+		{
+			name: "the source is an address of before", inject: fmt.Sprintf(`nft flush chain inet tailmesh postrouting
 			nft add rule inet tailmesh postrouting oifname tailscale0 ip saddr @pods4 ip daddr @peers4 counter snat ip to 100.64.0.99
 			nft add rule inet tailmesh postrouting oifname tailscale0 ip6 saddr @pods6 ip6 daddr @peers6 counter snat ip6 to %s`, own6),
-			ams: []string{"source.wrong-address"}},
+			ams: []string{"source.wrong-address"},
+		},
 		with(ailment{name: "another's marks collide with Tailscale's", ams: []string{"marks.collision(warn)"}},
 			"iptables -t mangle -A PREROUTING -s 10.42.1.0/24 -j MARK --set-xmark 0x80000/0xff0000"),
-		{name: "a rule of an older agent", inject: "ip rule add pref 10 fwmark 0x10/0x10 lookup 52 protocol 116", undo: "ip rule del pref 10 fwmark 0x10/0x10 lookup 52 || true",
-			ams: []string{"agent.leftover(warn)"}},
-		{name: "a rule of a script", inject: "ip rule add pref 10 to " + fra4 + " lookup 52", undo: "ip rule del pref 10 to " + fra4 + " lookup 52",
-			ams: []string{"peer-connections.captured"}},
-		{name: "Tailscale's chains are lost", inject: "iptables -P FORWARD DROP\niptables -F\niptables -X\nip6tables -F\nip6tables -X", undo: "iptables -P FORWARD ACCEPT", do: restarted,
-			ams: []string{"firewall.chains-lost"}},
+		{
+			name: "a rule of an older agent", inject: "ip rule add pref 10 fwmark 0x10/0x10 lookup 52 protocol 116", undo: "ip rule del pref 10 fwmark 0x10/0x10 lookup 52 || true",
+			ams: []string{"agent.leftover(warn)"},
+		},
+		{
+			name: "a rule of a script", inject: "ip rule add pref 10 to " + fra4 + " lookup 52", undo: "ip rule del pref 10 to " + fra4 + " lookup 52",
+			ams: []string{"peer-connections.captured"},
+		},
+		{
+			name: "Tailscale's chains are lost", inject: "iptables -P FORWARD DROP\niptables -F\niptables -X\nip6tables -F\nip6tables -X", undo: "iptables -P FORWARD ACCEPT", do: restarted,
+			ams: []string{"firewall.chains-lost"},
+		},
 		{name: "look-alike: they are lost, without effect", inject: "iptables -F\niptables -X\nip6tables -F\nip6tables -X", do: restarted, ams: []string{"firewall.chains-lost(warn)"}},
 		{name: "tailscale0 is down", inject: "ip link set tailscale0 down", do: restarted, ams: []string{"tailscaled.interface"}},
 		{name: "a NetworkPolicy denies", args: []string{"--pod", pod}, inject: policyOf("KUBE-POD-FW-XXX"), undo: noPolicyOf("KUBE-POD-FW-XXX"), ams: []string{"firewall.network-policy"}},
 		{name: "look-alike: a chain that drops, and is no policy's", args: []string{"--pod", pod}, inject: policyOf("OUR-FW-XXX"), undo: noPolicyOf("OUR-FW-XXX"), ams: []string{"firewall.drops"}},
-		{name: "two at once: no rule, firewalld", inject: noRule + "\nip -6 rule del pref 0 fwmark 0x2000/0x2000" + firewalld, undo: "nft delete table inet firewalld",
-			ams: []string{"firewall.firewalld+", "route.rule-missing"}},
+		{
+			name: "two at once: no rule, firewalld", inject: noRule + "\nip -6 rule del pref 0 fwmark 0x2000/0x2000" + firewalld, undo: "nft delete table inet firewalld",
+			ams: []string{"firewall.firewalld+", "route.rule-missing"},
+		},
 		with(ailment{name: "legacy iptables translates, with a probe", inject: noSNAT, args: probed(), ams: []string{"source.elsewhere(warn)"}},
 			"iptables-legacy -t nat -A POSTROUTING -s 10.42.1.0/24 -o tailscale0 -j SNAT --to-source "+own4,
 			"ip6tables-legacy -t nat -A POSTROUTING -s fd00:10:42:1::/64 -o tailscale0 -j SNAT --to-source "+own6),
-		{name: "legacy iptables drops, with a probe", inject: "iptables-legacy -P FORWARD DROP\nip6tables-legacy -P FORWARD DROP",
-			undo: "iptables-legacy -P FORWARD ACCEPT\nip6tables-legacy -P FORWARD ACCEPT", args: probed(), ams: []string{"probe.lost-here"}},
+		{
+			name: "legacy iptables drops, with a probe", inject: "iptables-legacy -P FORWARD DROP\nip6tables-legacy -P FORWARD DROP",
+			undo: "iptables-legacy -P FORWARD ACCEPT\nip6tables-legacy -P FORWARD ACCEPT", args: probed(), ams: []string{"probe.lost-here"},
+		},
 	}
 }

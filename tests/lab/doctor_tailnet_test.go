@@ -137,21 +137,31 @@ func tailnetAilments(l *Lab) []ailment {
 			accept(t, l, netip.MustParsePrefix("192.168.99.0/24"))
 		}},
 		{name: "stateful filtering", do: set("--stateful-filtering=true", "--stateful-filtering=false"), ams: []string{"firewall.stateful"}},
-		{name: "stateful filtering, and no rule", inject: "ip rule del pref 0 fwmark 0x2000/0x2000\nip -6 rule del pref 0 fwmark 0x2000/0x2000",
-			do: set("--stateful-filtering=true", "--stateful-filtering=false"), ams: []string{"firewall.stateful+", "route.rule-missing"}},
-		{name: "two at once: stateful filtering, no translation", inject: "nft flush chain inet tailmesh postrouting",
-			do: set("--stateful-filtering=true", "--stateful-filtering=false"), ams: []string{"firewall.stateful", "source.untranslated+"}},
-		{name: "two at once: this node's key has expired, no rule", inject: "ip rule del pref 0 fwmark 0x2000/0x2000",
+		{
+			name: "stateful filtering, and no rule", inject: "ip rule del pref 0 fwmark 0x2000/0x2000\nip -6 rule del pref 0 fwmark 0x2000/0x2000",
+			do: set("--stateful-filtering=true", "--stateful-filtering=false"), ams: []string{"firewall.stateful+", "route.rule-missing"},
+		},
+		{
+			name: "two at once: stateful filtering, no translation", inject: "nft flush chain inet tailmesh postrouting",
+			do: set("--stateful-filtering=true", "--stateful-filtering=false"), ams: []string{"firewall.stateful", "source.untranslated+"},
+		},
+		{
+			name: "two at once: this node's key has expired, no rule", inject: "ip rule del pref 0 fwmark 0x2000/0x2000",
 			do: told(func(_ *Lab, res *tailcfg.MapResponse) { res.Node.KeyExpiry = past },
-				func(_ *Lab, s *ipnstate.Status) bool { return s.BackendState == "NeedsLogin" }), ams: []string{"agent.pending(warn)", "tailscaled.key-expired"}},
-		{name: "two at once: a peer is hidden, and an accepted route swallows a network", do: told(func(l *Lab, res *tailcfg.MapResponse) {
-			res.Peers = slices.DeleteFunc(res.Peers, func(p *tailcfg.Node) bool { return string(p.StableID) == l.Fra.ID })
-		}, func(l *Lab, s *ipnstate.Status) bool { return peerStatus(s, l.Fra) == nil }),
+				func(_ *Lab, s *ipnstate.Status) bool { return s.BackendState == "NeedsLogin" }), ams: []string{"agent.pending(warn)", "tailscaled.key-expired"},
+		},
+		{
+			name: "two at once: a peer is hidden, and an accepted route swallows a network", do: told(func(l *Lab, res *tailcfg.MapResponse) {
+				res.Peers = slices.DeleteFunc(res.Peers, func(p *tailcfg.Node) bool { return string(p.StableID) == l.Fra.ID })
+			}, func(l *Lab, s *ipnstate.Status) bool { return peerStatus(s, l.Fra) == nil }),
 			inject: "ip route add 192.168.10.0/24 dev tailscale0 table 52", undo: "ip route del 192.168.10.0/24 table 52 || true",
-			ams: []string{"local.swallowed", "peers.unknown"}},
-		{name: "two at once: a peer's key has expired, no translation", inject: "nft flush chain inet tailmesh postrouting",
+			ams: []string{"local.swallowed", "peers.unknown"},
+		},
+		{
+			name: "two at once: a peer's key has expired, no translation", inject: "nft flush chain inet tailmesh postrouting",
 			do:  toldOfFra(func(p *tailcfg.Node) { p.KeyExpiry = past }, func(p *ipnstate.PeerStatus) bool { return p != nil && p.Expired }),
-			ams: []string{"peers.expired", "source.untranslated+"}},
+			ams: []string{"peers.expired", "source.untranslated+"},
+		},
 	}
 }
 

@@ -99,8 +99,10 @@ func ailments(l *Lab) []ailment {
 			iptables -A FORWARD -i ` + PodBridge + ` -j ACCEPT
 			iptables -A FORWARD -o ` + PodBridge + ` -j ACCEPT`, undo: "iptables -P FORWARD ACCEPT\niptables -D FORWARD -i " + PodBridge + " -j ACCEPT\niptables -D FORWARD -o " + PodBridge + " -j ACCEPT"},
 		{name: "look-alike: strict rp_filter", inject: "for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 1 >$f; done", undo: "for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 >$f; done"},
-		{name: "look-alike: the CNI's rule was added again", inject: "ip rule del from 10.42.1.0/24 lookup 77\nip rule add from 10.42.1.0/24 lookup 77",
-			undo: "ip rule del from 10.42.1.0/24 lookup 77\nip rule add pref 5209 from 10.42.1.0/24 lookup 77"},
+		{
+			name: "look-alike: the CNI's rule was added again", inject: "ip rule del from 10.42.1.0/24 lookup 77\nip rule add from 10.42.1.0/24 lookup 77",
+			undo: "ip rule del from 10.42.1.0/24 lookup 77\nip rule add pref 5209 from 10.42.1.0/24 lookup 77",
+		},
 
 		{name: "the rule is missing", inject: noRule, ams: []string{"route.rule-missing"}},
 		{name: "the rule is missing, IPv6", inject: strings.Replace(noRule, "ip ", "ip -6 ", 1), ams: []string{"route.rule-missing"}},
