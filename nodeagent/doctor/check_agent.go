@@ -24,12 +24,13 @@ func checkAgent(j *judgement, r *Result) {
 			Cause:    "two installations, which undo each other's work if their documents differ", Fix: "stop one of them",
 		})
 	}
-	leftovers(j)
+	changes := desired.Diff(j.e.Facts, j.state)
+	leftovers(j, &changes)
 	if j.e.Rules == nil {
 		r.Detail = "the firewall's part is not readable: " + j.e.RulesErr
 		return
 	}
-	pending := desired.Diff(j.e.Facts, j.state).Lines()
+	pending := changes.Lines()
 	if len(pending) == 0 || explained(j) {
 		return
 	}
@@ -48,40 +49,89 @@ func explained(j *judgement) bool {
 	return slices.ContainsFunc([]string{
 		"route.not-applied", "route.rule-missing", "route.shadowed", "route.unmarked", "route.peer-unlisted",
 		"source.untranslated", "source.wrong-address", "source.elsewhere",
-		"peers.moved", "document.vip-in-peers", "agent.leftover",
+		"peers.moved", "document.vip-in-peers",
 	}, func(code string) bool { return j.found[code] })
 }
 
 // leftovers finds rules to Tailscale's table that are not the agent's of now: of an older agent, or of a script before it.
-func leftovers(j *judgement) {
-	table := uint32(j.doc.Routing.Table)
-	for _, rule := range j.e.Facts.Rules {
-		own := rule.Own() && !slices.Contains(j.state.Rules, rule)
-		meshDst := rule.Dst.IsValid() && rule.Dst.Bits() > 0 && rule.Dst.Overlaps(rule.Family.MeshRange())
-		byMark := rule.Mask != 0 && rule.Mark == uint32(j.doc.Routing.Mark) && rule.Mask == uint32(j.doc.Routing.Mark)
-		foreign := !rule.Own() && rule.Action == desired.Lookup && rule.Table == table && (meshDst || byMark)
-		if !own && !foreign || j.found["peer-connections.captured"] {
-			continue
-		}
-		who := "without the agent's mark: of a script, or of a version before it was marked"
-		if own {
-			who = "marked as the agent's (proto 116), but not one that this version would add"
-		}
-		j.add(Finding{
-			Code: "agent.leftover", Level: Warn, Summary: fmt.Sprintf("the policy rule `%s` is left over", rule),
-			Evidence: []Seeing{{What: who, How: howRules}}, Cause: rule.String(),
-			Fix: rule.Command("del"), Blind: "it does not change the way of packets now",
-		})
-	}
-	for _, b := range desired.Backends() {
-		if j.e.Facts.Tables[b] != nil && j.state.Tables[b] == nil {
+// What it names it takes out of the pending changes. As long as something that the document asks for is missing, what is
+// there may serve in its stead: an older rule of the agent's is then no leftover but part of the change.
+func leftovers(j *judgement, changes *desired.Changes) {
+	if len(changes.AddRules) == 0 {
+		for _, rule := range changes.DelRules {
 			j.add(Finding{
-				Code: "agent.leftover", Level: Warn, Summary: fmt.Sprintf("the agent's rules are in %s, too", b),
-				Evidence: []Seeing{{What: "the document and the node ask for another firewall backend now", How: "the agent's firewall tables"}},
-				Cause:    string(b), Fix: "tailmesh-agent apply", Blind: "both do the same as long as both are kept up",
+				Code: "agent.leftover", Level: Warn, Summary: fmt.Sprintf("the policy rule `%s` is left over", rule),
+				Evidence: []Seeing{{What: "marked as the agent's (proto 116), but not one that this version would add", How: howRules}},
+				Cause:    rule.String(), Fix: "tailmesh-agent apply; a running agent does it by itself",
 			})
 		}
+		changes.DelRules = nil
 	}
+	for _, rule := range j.e.Facts.Rules {
+		if j.foreignLeftover(rule) && !j.found["peer-connections.captured"] {
+			j.add(j.leftoverOf(rule))
+		}
+	}
+	for _, b := range desired.Backends() {
+		of := func(c desired.FirewallChange) bool { return c.Backend == b }
+		if j.e.Facts.Tables[b] == nil || j.state.Tables[b] != nil || !all(changes.Firewall, of) {
+			continue
+		}
+		changes.Firewall = nil
+		j.add(Finding{
+			Code: "agent.leftover", Level: Warn, Summary: fmt.Sprintf("the agent's rules are in %s, too", b),
+			Evidence: []Seeing{{What: "the document and the node ask for another firewall backend now", How: "the agent's firewall tables"}},
+			Cause:    string(b), Fix: "tailmesh-agent apply; a running agent does it by itself",
+		})
+	}
+	leftoverTables(j)
+}
+
+func all[T any](list []T, is func(T) bool) bool {
+	return !slices.ContainsFunc(list, func(x T) bool { return !is(x) })
+}
+
+// foreignLeftover says whether a rule leads packets to peers into Tailscale's table without being the agent's.
+func (j *judgement) foreignLeftover(rule desired.Rule) bool {
+	meshDst := rule.Dst.IsValid() && rule.Dst.Bits() > 0 && rule.Dst.Overlaps(rule.Family.MeshRange())
+	byMark := rule.Mask != 0 && rule.Mark == uint32(j.doc.Routing.Mark) && rule.Mask == uint32(j.doc.Routing.Mark)
+	return !rule.Own() && rule.Action == desired.Lookup && rule.Table == uint32(j.doc.Routing.Table) && (meshDst || byMark)
+}
+
+func (j *judgement) leftoverOf(rule desired.Rule) Finding {
+	f := Finding{
+		Code: "agent.leftover", Level: Warn, Summary: fmt.Sprintf("the policy rule `%s` is left over", rule), Cause: rule.String(),
+		Evidence: []Seeing{{What: "without the agent's mark: of a script, or of a version before it was marked", How: howRules}},
+	}
+	if j.idle(rule) {
+		f.Evidence = append(f.Evidence, Seeing{
+			What: "without it, packets of pods to peers would go as they go now", How: howRoute + "; the other rules and the routes, on paper",
+		})
+		f.Fix = rule.Command("del")
+		return f
+	}
+	f.Fix = "tailmesh-agent apply, then " + rule.Command("del")
+	f.Blind = "packets may need it now: it may only go once the agent's own rules are in place"
+	return f
+}
+
+// idle says whether every packet between pods and peers would go where the kernel says that it goes now if the rule were
+// not there.
+func (j *judgement) idle(rule desired.Rule) bool {
+	same := func(p desired.Packet, now desired.Answer, known bool) bool {
+		with, without := j.decide(p, anyRule), j.decide(p, func(r desired.Rule) bool { return r != rule })
+		return known && with.found && without.found && with.route.Dev == now.Dev && with.route == without.route
+	}
+	for _, fl := range j.flows {
+		if fl.marked == perhaps || !same(fl.packet, fl.way, fl.known) || !same(fl.peers, fl.other, fl.otherK) {
+			return false
+		}
+	}
+	return len(j.flows) > 0
+}
+
+// leftoverTables finds tables of nftables that only an older agent can have made.
+func leftoverTables(j *judgement) {
 	if j.e.Rules == nil {
 		return
 	}
