@@ -99,9 +99,6 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// BaseURL is the address that the client talks to.
-func (c *Client) BaseURL() string { return c.base.String() }
-
 // Tailnet is the tailnet as configured, "-" for the one that owns the credential.
 func (c *Client) Tailnet() string { return c.tailnet }
 

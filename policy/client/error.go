@@ -66,9 +66,6 @@ func IsPreconditionFailed(err error) bool { return hasStatus(err, http.StatusPre
 // IsUnauthorized reports whether the credential was refused (401).
 func IsUnauthorized(err error) bool { return hasStatus(err, http.StatusUnauthorized) }
 
-// IsForbidden reports whether the credential lacks a permission (403).
-func IsForbidden(err error) bool { return hasStatus(err, http.StatusForbidden) }
-
 func hasStatus(err error, status int) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Status == status

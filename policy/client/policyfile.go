@@ -158,20 +158,3 @@ func (c *Client) ValidatePolicy(ctx context.Context, text string) (Validation, e
 	c.redactFindings(v.Data)
 	return v, nil
 }
-
-// PolicyWarnings returns what the service has to say about the file in force, such as a group that names a user who
-// does not exist.
-func (c *Client) PolicyWarnings(ctx context.Context) (warnings, problems []string, err error) {
-	op := operation{name: "read the policy file's warnings", scopes: []string{"policy_file:read"}, replay: reading}
-	u := c.tailnetURL("acl")
-	u.RawQuery = "details=1"
-	res, body, err := c.request(ctx, op, http.MethodGet, u, nil, "")
-	if err != nil {
-		return nil, nil, err
-	}
-	var details struct{ Warnings, Errors []string }
-	if err := json.Unmarshal(body, &details); err != nil {
-		return nil, nil, &Error{Op: op.name, Status: res.StatusCode, Message: c.notJSON(res.Header, body), Err: err}
-	}
-	return details.Warnings, details.Errors, nil
-}

@@ -1,4 +1,5 @@
-// Command tailmesh-policy checks, tests, compiles, questions and formats tailnet policy files, offline.
+// Command tailmesh-policy checks, tests, compiles, questions and formats tailnet policy files offline, and compares them
+// with the one in force or puts them there.
 package main
 
 import (

@@ -167,7 +167,7 @@ func (e usageError) Unwrap() error { return e.err }
 func newRootCmd(e env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "tailmesh-policy",
-		Short: "Check, test, compile, question and format tailnet policy files, offline",
+		Short: "Check, test, compile, question and format tailnet policy files offline, and put them in force",
 		Long: `tailmesh-policy answers questions about a Tailscale policy file without asking Tailscale: would the control plane
 accept it, do its tests pass, which packet filter does each device get, may this flow pass and by which rule.
 

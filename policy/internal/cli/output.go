@@ -49,7 +49,7 @@ type output struct {
 // shownFindings is how many findings are printed for a person who did not ask for all.
 const shownFindings = 10
 
-// outputFlags adds the flags of how to print; only those commands that report findings know more than text and JSON.
+// flags adds the flags of how to print; only those commands that report findings know more than text and JSON.
 func (o *output) flags(cmd *cobra.Command, findings bool) {
 	asJSON := false
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the answer as JSON, with a schemaVersion")
