@@ -83,7 +83,7 @@ func cells(s string) int {
 	n := 0
 	for _, r := range s {
 		n++
-		if r >= 0x1100 {
+		if 0x1100 <= r && r <= 0x115f || r >= 0x2e80 {
 			n++
 		}
 	}

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -184,17 +183,27 @@ func TestCrosses(t *testing.T) {
 }
 
 func TestShorten(t *testing.T) {
-	for in, want := range map[string]string{
-		"ams1":                          "ams1",
-		"abcdefghijklmnopqrstuvwxyz":    "abcdefghijklmnopqrstuvwxyz",
-		"abcdefghijklmnopqrstuvwxyz012": "abcdefghijklm…rstuvwxyz012",
+	for _, tt := range []struct {
+		in   string
+		most int
+		want string
+	}{
+		{"ams1", nameCells, "ams1"},
+		{"abcdefghijklmnopqrstuvwxyz", 26, "abcdefghijklmnopqrstuvwxyz"},
+		{"abcdefghijklmnopqrstuvwxyz0", 26, "abcdefghijkl…pqrstuvwxyz0"},
+		{"abcdefghijklmnopqrstuvwxyz012", 26, "abcdefghijkl…rstuvwxyz012"},
+		{"abcdefghijklmnopqrstuvwxyz012", 5, "ab…12"},
+		{"abcdefghijklmnopqrstuvwxyz012", 1, "…"},
+		{"広島広島広", 10, "広島広島広"}, // each two wide
+		{"広島広島広島", 10, "広島…広島"},
+		{"ams…1", 5, "ams…1"},
 	} {
-		got := shorten(in, nameCells)
-		if cells(got) > nameCells {
-			t.Errorf("%q is %d wide", got, cells(got))
+		got := shorten(tt.in, tt.most)
+		if got != tt.want {
+			t.Errorf("%q for %d became %q, want %q", tt.in, tt.most, got, tt.want)
 		}
-		if math.Abs(float64(len(got)-len(want))) > 2 {
-			t.Errorf("%q became %q", in, got)
+		if cells(got) > tt.most {
+			t.Errorf("%q is %d wide, more than %d", got, cells(got), tt.most)
 		}
 	}
 }
