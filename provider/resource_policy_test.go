@@ -2,7 +2,9 @@ package provider
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -411,6 +413,39 @@ func TestPolicyAPIInTrouble(t *testing.T) {
 						ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}},
 					},
 				},
+			})
+			tailnet.noWrites(t)
+		})
+	}
+}
+
+// A proxy that takes out the ETags takes away what says which version is replaced: then nothing is written over one that
+// is there, whatever adopt says.
+func TestPolicyWithoutTags(t *testing.T) {
+	needTofu(t)
+	t.Parallel()
+	for _, adopt := range []string{adoptIfDefault, adoptIfEqual, adoptAlways} {
+		t.Run(adopt, func(t *testing.T) {
+			tailnet := newTailnet(t, controlsim.Options{})
+			if err := tailnet.SetPolicy(`{"tagOwners": {"tag:rival": []}}`); err != nil {
+				t.Fatal(err)
+			}
+			proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				rec := httptest.NewRecorder()
+				tailnet.ServeHTTP(rec, r)
+				maps.Copy(w.Header(), rec.Header())
+				w.Header().Del("ETag")
+				w.WriteHeader(rec.Code)
+				_, _ = w.Write(rec.Body.Bytes())
+			}))
+			t.Cleanup(proxy.Close)
+			tailnet.url = proxy.URL
+			resource.UnitTest(t, resource.TestCase{
+				ProtoV6ProviderFactories: factories(),
+				Steps: []resource.TestStep{{
+					Config:      tailnet.config(policyConfig(meshPolicy, fmt.Sprintf("adopt = %q\n", adopt))),
+					ExpectError: says("without the ETag"),
+				}},
 			})
 			tailnet.noWrites(t)
 		})
