@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -144,8 +145,9 @@ type index struct {
 	byUser  map[string][]*device
 	byAddr  map[netip.Addr]*device
 	byKey   map[string]*device
-	pending []*device // not authorized: in no selector and no filter
-	texts   []string  // the addresses of all devices, sorted as text
+	pending []*device    // not authorized: in no selector and no filter
+	texts   []string     // the addresses of all devices, sorted as text
+	addrs   []netip.Addr // the same, sorted as addresses
 }
 
 func newIndex(inv *Inventory) *index {
@@ -202,6 +204,7 @@ func newIndex(inv *Inventory) *index {
 		}
 	}
 	x.rank()
+	x.addrs = slices.SortedFunc(maps.Keys(x.byAddr), netip.Addr.Compare)
 	return x
 }
 

@@ -59,7 +59,7 @@ func newReach(c *Compiled) *reach {
 	x := &reach{
 		c: c, postings: make([][]posting, len(c.r.list)), held: make([][]int, len(c.x.devices)),
 		literals: new(bart.Table[[]literal]), sources: new(bart.Table[[]literal]),
-		list: slices.Clone(c.r.list), cache: map[int][]posting{},
+		addrs: c.x.addrs, list: slices.Clone(c.r.list), cache: map[int][]posting{},
 	}
 	sources := map[*srcSet]bool{}
 	for _, r := range c.rules {
@@ -96,10 +96,6 @@ func newReach(c *Compiled) *reach {
 		}
 		addLiterals(x.literals, to)
 	}
-	for a := range c.x.byAddr {
-		x.addrs = append(x.addrs, a)
-	}
-	slices.SortFunc(x.addrs, netip.Addr.Compare)
 	x.indexApps()
 	byProfile := map[string]int{}
 	for _, d := range c.x.devices {
