@@ -328,8 +328,8 @@ func (g *graph) cut() {
 		links = append(links, l)
 	}
 	g.Clusters, g.Links = clusters, links
-	g.Left = fmt.Sprintf("Of the %d clusters the %d with most pairs that are not admitted both ways are drawn, then the largest. %s of the others not, with %s.",
-		all, maxClusters, plural(nodes, "node"), left.text(g.Protocol))
+	g.Left = fmt.Sprintf("%d of %d clusters are drawn: first those with most pairs that are not admitted both ways, then the largest. "+
+		"Not drawn: %s, and %s.", maxClusters, all, plural(nodes, "node"), left.text(g.Protocol))
 }
 
 // pair judges one pair of nodes in both directions.

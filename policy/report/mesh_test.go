@@ -119,7 +119,7 @@ func TestGraphCut(t *testing.T) {
 		drawn  []string
 		left   string
 	}{
-		"no trouble":   {nil, tallyOfPairs{Both: whole - direct}, locations[:maxClusters], "Of the 20 clusters the 16 with most"},
+		"no trouble":   {nil, tallyOfPairs{Both: whole - direct}, locations[:maxClusters], "16 of 20 clusters are drawn: first those"},
 		"last of them": {[]int{nodes - 2, nodes - 1}, tallyOfPairs{Both: whole - direct - 2*(nodes-2), Refused: 2 * (nodes - 2)}, append(slices.Clone(locations[:maxClusters-1]), locations[len(locations)-1]), "16 refused"},
 		"a node of it": {[]int{nodes - 1}, tallyOfPairs{Both: whole - direct - (nodes - 2), Refused: nodes - 2}, append(slices.Clone(locations[:maxClusters-1]), locations[len(locations)-1]), "8 refused"},
 	} {
