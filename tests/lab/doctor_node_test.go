@@ -19,7 +19,9 @@ import (
 //
 // Not made here: tailscaled.rules-lost (this tailscaled puts its rules back at once), tailscaled.offline (it takes minutes to
 // notice), overlay.remote and overlay.mtu (the lab's tunnels are no kernel devices of that kind), return.rp-filter (an answer
-// by another way than tailscale0 needs a second path between the nodes, which WireGuard does not give).
+// by another way than tailscale0 needs a second path between the nodes, which WireGuard does not give),
+// peer-connections.rp-filter (the CNI's rule leads answers back through the tunnel), firewall.pods-in-mesh-range (a document
+// with such pods is refused, and none are found on the node), probe.not-forwarded (the probe's packets come in where it says).
 func nodeAilments(l *Lab) []ailment {
 	fra4, own4, own6 := l.Fra.Addr(4).String(), l.Ams.Addr(4).String(), l.Ams.Addr(6).String()
 	tunnel4, pod := tunnelName(l.Fra.Addr(4)), l.Ams.Pod.Addr(4).String()
@@ -233,6 +235,23 @@ func nodeAilments(l *Lab) []ailment {
 			name: "two at once: no rule, firewalld", inject: noRule + "\nip -6 rule del pref 0 fwmark 0x2000/0x2000" + firewalld, undo: "nft delete table inet firewalld",
 			ams: []string{"firewall.firewalld+", "route.rule-missing"},
 		},
+		{
+			name: "others translate to another address, and the agent's translation is missing",
+			inject: noSNAT + `
+				nft add table ip other
+				nft add chain ip other post '{ type nat hook postrouting priority 90; }'
+				nft add rule ip other post ip saddr 10.42.1.0/24 oifname tailscale0 snat to 10.9.9.9`,
+			undo: "nft delete table ip other", ams: []string{"source.others", "source.untranslated"}, // the latter of IPv6
+		},
+		{
+			name:   "a blackhole takes the answers",
+			inject: "ip route add blackhole 10.42.1.0/24 table 99\nip rule add pref 1 iif tailscale0 to 10.42.1.0/24 lookup 99",
+			undo:   "ip rule del pref 1 iif tailscale0 to 10.42.1.0/24 lookup 99\nip route flush table 99", ams: []string{"return.refused"},
+		},
+		{
+			name: "a blackhole takes a peer's packets", inject: "ip route del " + fra4 + " table 52\nip route add blackhole " + fra4 + " table 52",
+			undo: "ip route del blackhole " + fra4 + " table 52\nip route add " + fra4 + " dev tailscale0 table 52", ams: []string{"route.source-filtered"},
+		},
 		with(ailment{name: "legacy iptables translates, with a probe", inject: noSNAT, args: probed(), ams: []string{"source.elsewhere(warn)"}},
 			"iptables-legacy -t nat -A POSTROUTING -s 10.42.1.0/24 -o tailscale0 -j SNAT --to-source "+own4,
 			"ip6tables-legacy -t nat -A POSTROUTING -s fd00:10:42:1::/64 -o tailscale0 -j SNAT --to-source "+own6),
@@ -240,5 +259,9 @@ func nodeAilments(l *Lab) []ailment {
 			name: "legacy iptables drops, with a probe", inject: "iptables-legacy -P FORWARD DROP\nip6tables-legacy -P FORWARD DROP",
 			undo: "iptables-legacy -P FORWARD ACCEPT\nip6tables-legacy -P FORWARD ACCEPT", args: probed(), ams: []string{"probe.lost-here"},
 		},
+		with(ailment{name: "legacy iptables rejects, with a probe", args: probed(), ams: []string{"probe.refused"}},
+			"iptables-legacy -A FORWARD -o tailscale0 -j REJECT", "ip6tables-legacy -A FORWARD -o tailscale0 -j REJECT"),
+		with(ailment{name: "legacy iptables drops the answers, with a probe", args: probed(), ams: []string{"probe.answer-lost-here"}},
+			"iptables-legacy -A FORWARD -i tailscale0 -j DROP", "ip6tables-legacy -A FORWARD -i tailscale0 -j DROP"),
 	}
 }
