@@ -402,7 +402,7 @@ func (l *link) describe(g *graph) {
 }
 
 func (t tallyOfPairs) text(protocol string) string {
-	if t.Bare == t.Total() {
+	if t.Bare > 0 && t.Bare == t.Total() {
 		return plural(t.Total(), "pair") + ", without an overlay that the policy would have to let through"
 	}
 	parts := []string{plural(t.Total(), "pair"), fmt.Sprintf("%s admitted both ways for %d", protocol, t.Both)}

@@ -227,6 +227,19 @@ func TestGraphText(t *testing.T) {
 			"Mesh futhark by location", "4 pairs, ip-in-ip admitted both ways for 3, 1 without an overlay",
 			"a and b: 4 pairs, ip-in-ip admitted both ways for 3, 1 without an overlay",
 		}},
+		"without an overlay": {func(documents map[string]any) {
+			for _, d := range documents {
+				d.(map[string]any)["overlay"] = map[string]any{"protocol": "none"}
+			}
+		}, []string{
+			"Mesh futhark by location", "4 pairs, without an overlay that the policy would have to let through",
+			"a and b: 4 pairs, without an overlay that the policy would have to let through",
+		}},
+		"without a pair": {func(documents map[string]any) {
+			for _, d := range documents {
+				d.(map[string]any)["peers"] = []any{}
+			}
+		}, []string{"Mesh futhark by location", "0 pairs, ip-in-ip admitted both ways for 0"}},
 		"two meshes": {func(documents map[string]any) {
 			documents["a-k8s-01"].(map[string]any)["mesh"] = "blue"
 		}, []string{
