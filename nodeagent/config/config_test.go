@@ -468,6 +468,33 @@ func TestInvalidAsMarshalled(t *testing.T) {
 	readAlike(t, text)
 }
 
+// What is wrong with a document is said alike whatever its layout: what stands there, not what was made of it.
+func TestInvalidInEachLayout(t *testing.T) {
+	doc := New()
+	doc.Mesh, doc.Node = "m", Node{Name: "a", Addresses: addrs("100.64.0.1")}
+	for name, change := range map[string]func(*Document){
+		"no address":       func(d *Document) { d.Node.Addresses = []netip.Addr{{}} },
+		"null for a list":  func(d *Document) { d.Node.Addresses, d.Peers = nil, nil },
+		"no network":       func(d *Document) { d.PodCIDRs = []netip.Prefix{{}} },
+		"an address twice": func(d *Document) { d.Peers = []Node{{Name: "b", Addresses: addrs("100.64.0.1")}} },
+		"a null list":      func(d *Document) { d.LocalCIDRs, d.PodCIDRs, d.Discover.Tags = nil, nil, nil },
+		"a mode of none":   func(d *Document) { d.Routing.Mode, d.Routing.Mark = "", 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			doc := doc
+			change(&doc)
+			text, err := doc.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := marshalled(text); !ok {
+				t.Errorf("is not read as it was marshalled: %s", text)
+			}
+			readAlike(t, text)
+		})
+	}
+}
+
 // The provider and the agent share this package, so it must not bring either's libraries to the other.
 func TestStandardLibraryOnly(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()

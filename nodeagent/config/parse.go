@@ -18,10 +18,7 @@ import (
 // another type and anything behind the document are errors, as is whatever [Document.Validate] refuses. Keys that are
 // left out have the values of [New]. An error is an [*Error] that holds every problem with its path.
 func Parse(data []byte) (Document, error) {
-	if doc, ok := marshalled(data); ok {
-		if err := doc.Validate(); err != nil {
-			return Document{}, err
-		}
+	if doc, ok := marshalled(data); ok && len(doc.validate()) == 0 {
 		return doc, nil
 	}
 	tree, err := parseTree(data)
@@ -43,7 +40,8 @@ func Parse(data []byte) (Document, error) {
 }
 
 // marshalled reads a document that [Document.Marshal] wrote, as those of nodes are. A text that is another when it is
-// written again has something that only the long look tells: a key left out, unknown, or there twice.
+// written again has something that only the long look tells: a key left out, unknown, or there twice. What is wrong with a
+// value only the long look tells, too, which still has what stands in the text.
 func marshalled(data []byte) (Document, bool) {
 	doc := New()
 	if err := json.Unmarshal(data, &doc); err != nil {
