@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 )
@@ -84,7 +83,7 @@ func checkReturn(j *judgement, _ *Result) {
 			}
 			j.stop(fl, Finding{
 				Code: "return.elsewhere", Summary: "answers to pods leave by another interface than the pods'",
-				Evidence: []Seeing{answer, {What: fmt.Sprintf("the rule `%s`, route %s", d.rule, d.route), How: howRules}},
+				Evidence: []Seeing{answer, {What: d.String(), How: howRules}},
 			})
 		}
 	}
@@ -117,14 +116,18 @@ func checkPeerConnections(j *judgement, _ *Result) {
 		}
 		if fl.other.Dev == desired.Interface {
 			d := j.decide(fl.peers, anyRule)
+			by := "a rule that could not be told from its selectors"
+			if d.found {
+				by = fmt.Sprintf("the rule `%s`", d.rule)
+			}
 			j.add(Finding{
 				Code: "peer-connections.captured", Level: Fail, Peers: []string{fl.peer},
 				Summary: "answers of pods to connections that the peer's host began are sent to the mesh, where the peer drops them",
 				Evidence: []Seeing{
 					{What: fmt.Sprintf("an answer of a pod to %s (mark %#x) goes %s", fl.peers.Dst, fl.peers.Mark, fl.other), How: howRoute},
-					{What: fmt.Sprintf("the rule `%s` takes it; `%s` would send it back through %s", d.rule, tunnel.rule, tunnel.route.Dev), How: howRules},
+					{What: fmt.Sprintf("%s takes it; `%s` would send it back through %s", by, tunnel.rule, tunnel.route.Dev), How: howRules},
 				},
-				Cause: fmt.Sprintf("the rule `%s` takes every packet to the peer, answers included", d.rule),
+				Cause: by + " takes every packet to the peer, answers included",
 				Blind: "the connection itself was not seen: it must be begun by the peer",
 				Fix:   releaseAnswers(d.rule),
 			})
@@ -156,14 +159,16 @@ func releaseAnswers(by desired.Rule) string {
 }
 
 func swallowed(what, kind string, way desired.Answer, d decision, answer Seeing) Finding {
-	return Finding{
+	f := Finding{
 		Code: "local.swallowed", Summary: fmt.Sprintf("packets to %s (%s) are sent to the mesh", what, kind),
-		Evidence: []Seeing{answer, {What: fmt.Sprintf("the rule `%s`, route %s", d.rule, d.route), How: howRules}},
-		Cause:    fmt.Sprintf("the route %s, which tailscaled accepted (a subnet route, or an exit node's), covers it", d.route),
-		Fix: strings.Join([]string{
-			"tailscale set --accept-routes=false on this node (or no exit node)",
-			fmt.Sprintf("or keep it out: ip rule add pref 5200 to %s lookup main", d.route.Dst),
-		}, ", "),
-		Blind: fmt.Sprintf("the kernel said %s", way),
+		Evidence: []Seeing{answer, {What: d.String(), How: howRules}},
+		Cause:    "a route that tailscaled accepted (a subnet route, or an exit node's) covers it",
+		Fix:      "tailscale set --accept-routes=false on this node (or no exit node)",
+		Blind:    fmt.Sprintf("the kernel said %s", way),
 	}
+	if d.found {
+		f.Cause = fmt.Sprintf("the route %s, which tailscaled accepted (a subnet route, or an exit node's), covers it", d.route)
+		f.Fix += fmt.Sprintf(", or keep it out: ip rule add pref 5200 to %s lookup main", d.route.Dst)
+	}
+	return f
 }

@@ -143,7 +143,7 @@ func explainRoute(j *judgement, fl *flow) bool {
 		fl.packet.Src, fl.packet.Iif, fl.packet.Mark, fl.packet.Dst, fl.way), How: howRoute}
 	captured := "Tailscale's table is not reached"
 	evidence := []Seeing{way}
-	if plain.found && plain.route.Dev != desired.Interface {
+	if plain.found && plain.route.Dev != desired.Interface && fl.agrees(plain) {
 		captured = fmt.Sprintf("taken by the rule `%s`", plain.rule)
 		evidence = append(evidence, Seeing{What: fmt.Sprintf("%s, route %s", captured, plain.route), How: howRules})
 	}
@@ -194,7 +194,8 @@ func explainRoute(j *judgement, fl *flow) bool {
 		return reported
 	}
 	// The rule is there and the packet has its mark: something stands in front, or the table has no route.
-	if d := j.decide(marked, anyRule); d.found && d.rule != want && d.route.Dev != desired.Interface && before(j.e.Facts.Rules, d.rule, want) {
+	if d := j.decide(marked, anyRule); d.found && d.rule != want && d.route.Dev != desired.Interface && fl.agrees(d) &&
+		before(j.e.Facts.Rules, d.rule, want) {
 		j.stop(fl, Finding{
 			Code: "route.shadowed", Summary: fmt.Sprintf("the agent's rule is there but comes too late: the rule `%s` takes the packet", d.rule),
 			Evidence: []Seeing{way, {What: fmt.Sprintf("`%s` stands in front of `%s` and has the route %s", d.rule, want, d.route), How: howRules}},
@@ -219,6 +220,11 @@ func explainRoute(j *judgement, fl *flow) bool {
 		return true
 	}
 	return false
+}
+
+// agrees says whether the kernel's answer, if there is one, is what was worked out on paper.
+func (f *flow) agrees(d decision) bool {
+	return !f.known || f.way.Dev == "" || f.way.Dev == d.route.Dev
 }
 
 // wantedRule returns the agent's rule for the flow's packet.

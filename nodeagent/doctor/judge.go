@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -369,41 +370,64 @@ func (j *judgement) probed(a netip.Addr) *ProbeFlow {
 	return &j.e.Probe.Flows[i]
 }
 
-// decision is what policy rules make of a packet, worked out on paper.
+// decision is what policy rules make of a packet, worked out on paper. It is not found where it hangs on selectors that are
+// not followed here: then nobody is named.
 type decision struct {
-	rule   desired.Rule
-	route  Route
-	found  bool
-	unsure bool // a rule with selectors that are not followed here was met on the way
+	rule  desired.Rule
+	route Route
+	found bool
+}
+
+// String names the rule and the route.
+func (d decision) String() string {
+	if !d.found {
+		return "by a rule that could not be told from the rules and tables"
+	}
+	return fmt.Sprintf("the rule `%s`, route %s", d.rule, d.route)
 }
 
 // decide goes through the rules and tables as the kernel does. from is where to begin: rules for which it says no are
 // passed over.
 func (j *judgement) decide(p desired.Packet, from func(desired.Rule) bool) decision {
-	var d decision
 	family, jump := desired.FamilyOf(p.Dst), int64(-1)
 	for _, r := range j.e.Facts.Rules {
-		if r.Family != family || int64(r.Priority) < jump || !from(r) || !r.Matches(p) {
+		if r.Family != family || int64(r.Priority) < jump || r.Action == desired.Nop || !from(r) || !r.Matches(p) {
 			continue
 		}
-		if r.Other != "" {
-			d.unsure = true
-		}
-		switch r.Action {
-		case desired.Goto:
-			jump = int64(r.Target)
-		case desired.Lookup:
-			if route, ok := j.route(family, r.Table, p.Dst); ok && route.Type != "throw" {
-				d.rule, d.route, d.found = r, route, true
-				return d
+		suppressed, sure := suppression(r)
+		d := decision{rule: r, route: Route{Type: r.Action}, found: true}
+		if r.Action == desired.Lookup {
+			route, ok := j.route(family, r.Table, p.Dst)
+			if !ok || route.Type == "throw" || route.Dst.Bits() <= suppressed {
+				continue
 			}
-		case desired.Nop:
+			d.route = route
+		}
+		switch {
+		case !sure:
+			return decision{}
+		case r.Action == desired.Goto:
+			jump = int64(r.Target)
 		default:
-			d.rule, d.route, d.found = r, Route{Type: r.Action}, true
 			return d
 		}
 	}
-	return d
+	return decision{}
+}
+
+// suppression reads what a rule has besides the selectors that are followed. Routes of networks up to the length are passed
+// over (suppress_prefixlength); -1: none. It is not sure where there is anything else.
+func suppression(r desired.Rule) (length int, sure bool) {
+	words := strings.Fields(r.Other)
+	length = -1
+	if len(words) >= 2 && words[0] == "suppress_prefixlength" {
+		n, err := strconv.Atoi(words[1])
+		if err != nil {
+			return length, false
+		}
+		length, words = n, words[2:]
+	}
+	return length, len(words) == 0
 }
 
 // route finds the most particular route of a table to the address.

@@ -217,6 +217,50 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// Who takes a packet, on paper: nobody is named where selectors decide that are not followed.
+func TestDecide(t *testing.T) {
+	lookup := func(priority, table uint32, other string) desired.Rule {
+		return desired.Rule{Family: desired.IPv4, Priority: priority, Action: desired.Lookup, Table: table, Other: other}
+	}
+	ends := func(priority uint32, action, other string) desired.Rule {
+		return desired.Rule{Family: desired.IPv4, Priority: priority, Action: action, Target: 200, Other: other}
+	}
+	tests := []struct {
+		name  string
+		first desired.Rule
+		want  string // where the route leads
+	}{
+		{"the first table with a route", lookup(100, 254, ""), "eth0"},
+		{"a default route that is suppressed", lookup(100, 254, "suppress_prefixlength 0"), "tun"},
+		{"longer than what is suppressed", lookup(100, 52, "suppress_prefixlength 0"), "tailscale0"},
+		{"as long as what is suppressed", lookup(100, 52, "suppress_prefixlength 32"), "tun"},
+		{"a selector that is not followed", lookup(100, 254, "dport 80"), ""},
+		{"and no route in its table", lookup(100, 99, "dport 80"), "tun"},
+		{"a selector, and what is suppressed", lookup(100, 254, "suppress_prefixlength 0 dport 80"), "tun"},
+		{"routes of a group of interfaces are suppressed", lookup(100, 254, "suppress_ifgroup 3"), ""},
+		{"goto", ends(100, desired.Goto, ""), "tailscale0"},
+		{"goto for some", ends(100, desired.Goto, "tos 0x10"), ""},
+		{"unreachable for some", ends(100, desired.Unreachable, "tos 0x10"), ""},
+		{"nop for some", ends(100, desired.Nop, "tos 0x10"), "tun"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			j := &judgement{e: &Evidence{
+				Facts: desired.Facts{Rules: []desired.Rule{tt.first, lookup(150, 77, ""), lookup(200, 52, "")}},
+				Routes: []Route{
+					{Family: desired.IPv4, Table: 254, Dst: netip.MustParsePrefix("0.0.0.0/0"), Dev: "eth0"},
+					{Family: desired.IPv4, Table: 77, Dst: netip.PrefixFrom(mesh(12), 32), Dev: "tun"},
+					{Family: desired.IPv4, Table: 52, Dst: netip.PrefixFrom(mesh(12), 32), Dev: "tailscale0"},
+				},
+			}}
+			got := j.decide(desired.Packet{Src: netip.MustParseAddr("10.244.1.2"), Dst: mesh(12), Iif: "cni0"}, anyRule)
+			if got.route.Dev != tt.want || got.found != (tt.want != "") {
+				t.Errorf("found %v, %s; want %q", got.found, got, tt.want)
+			}
+		})
+	}
+}
+
 // What a packet meets in chains that call each other, and where a rule may or may not take it.
 func TestFilter(t *testing.T) {
 	packet := Traced{

@@ -159,6 +159,12 @@ func faults() []fault {
 			nft add rule ip other raw ip saddr 10.244.1.0/24 notrack`, want: []string{"route.untracked"}},
 		{name: "peer not in the set", inject: "nft delete element inet tailmesh peers4 '{ 100.64.0.13 }'", want: []string{"route.peer-unlisted", "source.untranslated+"}},
 		{name: "3 no route in table 52", inject: "ip route del 100.64.0.13 table 52", want: []string{"route.missing"}},
+		{name: "3 look-alike of a shadowed rule: no route, and a rule in front that passes over default routes", do: func(n *ill) {
+			n.Run("ip rule add pref 105 lookup main suppress_prefixlength 0")
+			n.doc.Routing.Priority = config.PriorityOf(200)
+			n.apply()
+			n.Run("ip route del 100.64.0.13 table 52")
+		}, want: []string{"route.missing"}},
 		{name: "3 no route, peer not in the tailnet", inject: "ip route del 100.64.0.13 table 52", do: func(n *ill) { delete(n.tailnet.peers, "k2") }, want: []string{"peers.unknown"}},
 		{name: "peer offline", do: func(n *ill) {
 			peer(n, "k2", "Online", false)
