@@ -52,10 +52,26 @@ func (c *coverageOptions) measure(report *policy.Report, l *loaded) (*covered, e
 	return out, nil
 }
 
-// report prints it, and writes what was suggested.
-func (c *coverageOptions) report(out *output, l *loaded, report *policy.Report, found *covered) error {
+// save writes what was suggested into the file, where that was asked for, and counts it. It comes before anything is
+// printed, which is true only of a file that has been written.
+func (c *coverageOptions) save(l *loaded, report *policy.Report, found *covered) (added int, err error) {
+	if !c.write {
+		return 0, nil
+	}
+	text, added, err := withSuggestions(l, report, found.Suggestions)
+	if err != nil || added == 0 {
+		return 0, err
+	}
+	if err := rewrite(l.file, text); err != nil {
+		return 0, fmt.Errorf("cannot write %q: %w", l.file, withoutPath(err))
+	}
+	return added, nil
+}
+
+// report prints it, and how many tests were added.
+func (c *coverageOptions) report(out *output, l *loaded, found *covered, added int) {
 	if found == nil {
-		return nil
+		return
 	}
 	if out.format == "text" {
 		if c.measured {
@@ -65,20 +81,9 @@ func (c *coverageOptions) report(out *output, l *loaded, report *policy.Report, 
 			out.suggestions(found.Suggestions)
 		}
 	}
-	if !c.write {
-		return nil
+	if c.write {
+		printLine(out.env.Stderr, "%s: added %d tests", l.file, added)
 	}
-	text, added, err := withSuggestions(l, report, found.Suggestions)
-	if err != nil {
-		return err
-	}
-	if added > 0 {
-		if err := rewrite(l.file, text); err != nil {
-			return fmt.Errorf("cannot write %q: %w", l.file, err)
-		}
-	}
-	fmt.Fprintf(out.env.Stderr, "%s: added %d tests\n", l.file, added)
-	return nil
 }
 
 // coverage prints a table: what proves each rule, and what is not proved of those that are.

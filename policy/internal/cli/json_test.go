@@ -16,7 +16,8 @@ func TestOneDocument(t *testing.T) {
 		t.Skip("no /dev/fd")
 	}
 	inventory := filepath.Join(t.TempDir(), "inv.json")
-	text := `{"devices": [{"nodeId": "n1", "hostname": "a", "addresses": ["100.64.0.1"], "tags": ["tag:node"], "authorized": true}], "users": []}`
+	text := `{"devices": [{"nodeId": "n1", "hostname": "a", "addresses": ["100.64.0.1"], "tags": ["tag:node"], "authorized": true},
+		{"nodeId": "n2", "hostname": "b", "addresses": ["100.64.0.2"], "tags": ["tag:node"], "authorized": true}], "users": []}`
 	if err := os.WriteFile(inventory, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -27,6 +28,7 @@ func TestOneDocument(t *testing.T) {
 		{"check nowhere --format=json --require nowhere", "nowhere"},
 		{"check --json", "no POLICY given"},
 		{"convert PIPE -i INV -w --json", "cannot write"}, // a pipe can be read, and not be written back
+		{"test PIPE -i INV --suggest -w --json", "cannot write"},
 	} {
 		t.Run(tt.args, func(t *testing.T) {
 			r, w, err := os.Pipe()

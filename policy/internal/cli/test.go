@@ -65,12 +65,14 @@ Exit codes: 0 all pass; 1 one fails, or the control plane would refuse the polic
 			if err != nil {
 				return err
 			}
+			added, err := cover.save(l, report, c)
+			if err != nil {
+				return err
+			}
 			if err := out.tests(l, report, t, c, quiet); err != nil {
 				return err
 			}
-			if err := cover.report(&out, l, report, c); err != nil {
-				return err
-			}
+			cover.report(&out, l, c, added)
 			switch {
 			case t.Failed > 0:
 				return exitError{code: exitNo}
