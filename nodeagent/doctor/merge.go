@@ -17,8 +17,9 @@ type Direction struct {
 }
 
 // Merge puts the reports of several nodes together. Each direction is judged by both ends: by the sender for the way out,
-// and by the receiver for its packet filter, which the sender cannot see. What only a node without a report could say
-// leaves the direction unknown. Reports without a node's name, and a second one of a node, are an error.
+// and by the receiver for what the sender cannot see, its packet filter and whether it is in the tailnet at all. What only a
+// node without a report could say leaves the direction unknown. Reports without a node's name, and a second one of a node,
+// are an error.
 func Merge(reports []Report) ([]Direction, error) {
 	byName := map[string]Report{}
 	for i, r := range reports {
@@ -36,7 +37,7 @@ func Merge(reports []Report) ([]Direction, error) {
 			d := Direction{From: r.Node, To: peer, Verdict: VerdictOK}
 			d.take(r, peer, func(code string) bool { return !inbound(code) })
 			if receiver, ok := byName[peer]; ok {
-				d.take(receiver, r.Node, inbound)
+				d.take(receiver, r.Node, arrival)
 			} else {
 				d.Missing = append(d.Missing, peer)
 			}
@@ -55,10 +56,17 @@ func inbound(code string) bool {
 	return strings.HasPrefix(code, "policy.") || strings.HasPrefix(code, "peer-connections.")
 }
 
-// take adds what a report says of the other node, or of all of them. A check that could not tell leaves the answer open.
+// arrival says whether a finding of the receiver keeps packets from arriving there.
+func arrival(code string) bool {
+	return inbound(code) || strings.HasPrefix(code, "tailscaled.") || code == "document.foreign" || code == "document.unusable"
+}
+
+// take adds what a report says of the other node, or of all of them. A check that could not tell leaves the answer open, and
+// so does one of what comes in that could not be made. (Of what goes out, one is also untested that waits for another peer.)
 func (d *Direction) take(r Report, other string, about func(code string) bool) {
 	for _, result := range r.Results {
-		if result.Status == StatusUnknown && len(result.Findings) == 0 && about(result.Check+".") && d.Verdict == VerdictOK {
+		open := result.Status == StatusUnknown || result.Status == StatusUntested && inbound(result.Check+".")
+		if open && len(result.Findings) == 0 && about(result.Check+".") && d.Verdict == VerdictOK {
 			d.Verdict = VerdictUnknown
 			d.Causes = append(d.Causes, fmt.Sprintf("%s: %s: %s", r.Node, result.Check, result.Detail))
 		}

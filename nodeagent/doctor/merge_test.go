@@ -36,6 +36,28 @@ func TestMerge(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	for name, tt := range map[string]struct {
+		receiver []Result
+		want     Verdict
+	}{
+		"all is well":                         {nil, VerdictOK},
+		"the receiver is not in the tailnet":  {[]Result{finding("tailscaled.stopped", ""), {Check: "policy", Status: StatusUntested}}, VerdictWrong},
+		"the receiver is another node":        {[]Result{finding("document.foreign", "")}, VerdictWrong},
+		"its packet filter could not be read": {[]Result{{Check: "policy", Status: StatusUnknown, Detail: "403"}}, VerdictUnknown},
+		"or not be tested":                    {[]Result{{Check: "policy", Status: StatusUntested}}, VerdictUnknown},
+		"its own way out is wrong":            {[]Result{finding("route.missing", ""), {Check: "source", Status: StatusUntested}}, VerdictOK},
+		"its tailscaled is silent":            {[]Result{{Check: "tailscaled", Status: StatusUnknown, Detail: "no answer"}}, VerdictUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Merge([]Report{
+				{Node: "a", Peers: []string{"b"}, Results: []Result{{Check: "source", Status: StatusUntested}}},
+				{Node: "b", Peers: []string{"a"}, Results: tt.receiver},
+			})
+			if err != nil || got[0].From != "a" || got[0].Verdict != tt.want {
+				t.Errorf("%+v, %v; want %s", got, err, tt.want)
+			}
+		})
+	}
 	for _, bad := range [][]Report{{{}}, {{Node: "a"}, {Node: "a"}}} {
 		if _, err := Merge(bad); err == nil {
 			t.Errorf("%+v was taken", bad)
