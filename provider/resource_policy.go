@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -312,7 +313,7 @@ func (r *policyResource) Create(ctx context.Context, req resource.CreateRequest,
 		resp.Diagnostics.AddError("the policy file was changed by somebody else just now",
 			"Nothing was written. Plan again to see what would be replaced.")
 	case err != nil:
-		resp.Diagnostics.Append(apiError(err, "Nothing was written."))
+		resp.Diagnostics.Append(apiError(err, afterWrite(err)))
 	}
 	if resp.Diagnostics.HasError() {
 		return
@@ -337,6 +338,14 @@ func setPolicy(ctx context.Context, api *client.Client, ours, match string) (cli
 		}
 	}
 	return saved, err
+}
+
+// afterWrite says what a write that failed has done. Only where it was refused, or never sent, is that sure to be nothing.
+func afterWrite(err error) string {
+	if e, ok := errors.AsType[*client.Error](err); ok && (e.Status >= 300 && e.Status < 500 || e.Status == 0 && e.Err == nil) {
+		return "Nothing was written."
+	}
+	return "Whether it was written cannot be told; plan again to see."
 }
 
 // foreignFile says what stands in the way of adopting the file, and how it differs from ours.
@@ -441,7 +450,7 @@ func (r *policyResource) Update(ctx context.Context, req resource.UpdateRequest,
 			resp.Diagnostics.AddError("the policy file was changed by somebody else since the plan",
 				rivalReport(ctx, api, state.Content.ValueString(), ours, plan.Inventory))
 		case err != nil:
-			resp.Diagnostics.Append(apiError(err, "Nothing was written."))
+			resp.Diagnostics.Append(apiError(err, afterWrite(err)))
 		}
 		if resp.Diagnostics.HasError() {
 			return

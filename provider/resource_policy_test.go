@@ -2,6 +2,7 @@ package provider
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/terraform"
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/client"
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/controlsim"
 )
 
@@ -415,6 +417,28 @@ func TestPolicyAPIInTrouble(t *testing.T) {
 				},
 			})
 			tailnet.noWrites(t)
+		})
+	}
+}
+
+// Nothing is said to have been written, or not, that is not known.
+func TestAfterWrite(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err  error
+		want string
+	}{
+		"refused":            {&client.Error{Status: http.StatusBadRequest}, "Nothing was written"},
+		"redirected":         {&client.Error{Status: http.StatusFound}, "Nothing was written"},
+		"never sent":         {&client.Error{Message: "no ETag"}, "Nothing was written"},
+		"answer lost":        {&client.Error{Err: io.ErrUnexpectedEOF}, "cannot be told"},
+		"gateway timed out":  {&client.Error{Status: http.StatusGatewayTimeout}, "cannot be told"},
+		"taken, without tag": {&client.Error{Status: http.StatusOK}, "cannot be told"},
+		"of another kind":    {io.ErrUnexpectedEOF, "cannot be told"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := afterWrite(tt.err); !strings.Contains(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
 		})
 	}
 }

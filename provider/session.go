@@ -141,7 +141,7 @@ func apiDetail(err error, consequence string) string {
 		fmt.Fprintf(&b, " (HTTP %d)", e.Status)
 	}
 	for _, f := range e.Data {
-		for _, text := range append(f.Errors, f.Warnings...) {
+		for _, text := range slices.Concat(f.Errors, f.Warnings) {
 			fmt.Fprintf(&b, "\n  %s: %s", f.User, text)
 		}
 	}
