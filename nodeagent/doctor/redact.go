@@ -86,18 +86,39 @@ func (r *Redactor) Text(text string) string {
 	if r.names == nil {
 		return text
 	}
-	// Only whole words: a node that is called "a" is not in every word. A label of a longer name, as in tun-fra1, counts.
 	var out strings.Builder
 	last := 0
-	for _, at := range r.names.FindAllStringIndex(text, -1) {
-		if wordBefore(text, at[0]) || wordAfter(text, at[1]) {
+	for from := 0; from < len(text); {
+		at := r.names.FindStringIndex(text[from:])
+		if at == nil {
+			break
+		}
+		start, end := from+at[0], r.wholeName(text, from+at[0], from+at[1])
+		from = max(start+1, end)
+		if end == 0 {
 			continue
 		}
-		out.WriteString(text[last:at[0]])
-		out.WriteString(r.wordOf[strings.ToLower(text[at[0]:at[1]])])
-		last = at[1]
+		out.WriteString(text[last:start])
+		out.WriteString(r.wordOf[strings.ToLower(text[start:end])])
+		last = end
 	}
 	return out.String() + text[last:]
+}
+
+// wholeName returns the end of the longest name that begins at start, ends at end or before it, and is a whole word; 0 if
+// there is none. A node that is called "a" is not in every word; a label of a longer name, as in tun-fra1, counts.
+func (r *Redactor) wholeName(text string, start, end int) int {
+	for !wordBefore(text, start) {
+		if !wordAfter(text, end) {
+			return end
+		}
+		shorter := r.names.FindStringIndex(text[start : end-1])
+		if shorter == nil || shorter[0] != 0 {
+			break
+		}
+		end = start + shorter[1]
+	}
+	return 0
 }
 
 func wordBefore(text string, i int) bool { return i > 0 && isWord(text[i-1]) && isWord(text[i]) }

@@ -86,6 +86,25 @@ func TestRedactor(t *testing.T) {
 	}
 }
 
+// A name that begins like a longer one is found where the longer one is not, and so is one within it.
+func TestRedactNamesOfNames(t *testing.T) {
+	doc := config.New()
+	doc.Mesh, doc.Node.Name = "ams", "ams1"
+	doc.Peers = []config.Node{{Name: "ams1-db"}, {Name: "ams1-db-b"}, {Name: "db2"}, {Name: "münchen"}}
+	r := doctor.NewRedactor(&doctor.Evidence{Document: &doc})
+	for in, want := range map[string]string{
+		"ams1-db2 ams1-db ams1-db-b":  "node-1-node-4 node-2 node-3",
+		"ams1-db-b2, ams1-db3, ams12": "node-2-b2, node-1-db3, ams12",
+		"xams1-db2 ams-ams1":          "xams1-node-4 mesh-1-node-1",
+		"München-ams1 ams1-münchenö":  "node-5-node-1 node-1-münchenö",
+		"":                            "",
+	} {
+		if got := r.Text(in); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}
+
 // Whatever a node, a tailnet or a firewall is called, the page stays a page.
 func TestPageOfHostileNames(t *testing.T) {
 	const bad = `<script>alert("x")</script>`
