@@ -317,10 +317,11 @@ func (j *judgement) device(name string) (Device, bool) {
 	return j.e.Devices[i], true
 }
 
-// checkPod returns an error where the pod that is to be judged is not one of this node's.
+// checkPod returns an error where the pod that is to be judged is not one of this node's. Where it is not known which those
+// are, the judgement says why.
 func (e *Evidence) checkPod() error {
 	j := newJudgement(e)
-	if !e.Pod.IsValid() || j.err != nil || j.isPod(e.Pod) && !j.local(e.Pod) {
+	if !e.Pod.IsValid() || e.Document == nil || j.err != nil || len(j.doc.PodCIDRs) == 0 || j.isPod(e.Pod) && !j.local(e.Pod) {
 		return nil
 	}
 	return fmt.Errorf("%s is not the address of a pod of this node: its pods' networks are %s", e.Pod, j.doc.PodCIDRs)

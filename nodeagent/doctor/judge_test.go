@@ -12,6 +12,7 @@ import (
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/pods"
 )
 
 func mesh(last byte) netip.Addr { return netip.AddrFrom4([4]byte{100, 64, 0, last}) }
@@ -212,6 +213,36 @@ func TestJudge(t *testing.T) {
 				if len(f.Evidence) == 0 || f.Evidence[0].What == "" || f.Evidence[0].How == "" {
 					t.Errorf("%s has no evidence", f.Code)
 				}
+			}
+		})
+	}
+}
+
+func podsAt(network string) []pods.Found {
+	return []pods.Found{{Networks: []netip.Prefix{netip.MustParsePrefix(network)}}}
+}
+
+func TestCheckPod(t *testing.T) {
+	for name, tt := range map[string]struct {
+		pod     string
+		change  func(*Evidence)
+		refused bool
+	}{
+		"a pod's":                    {"10.244.1.7", func(*Evidence) {}, false},
+		"another network's":          {"10.244.2.7", func(*Evidence) {}, true},
+		"the node's own":             {"10.244.1.1", func(*Evidence) {}, true},
+		"without a document":         {"10.244.1.7", func(e *Evidence) { e.Document, e.DocumentErr = nil, "no document at X" }, false},
+		"another node's document":    {"10.244.2.7", func(e *Evidence) { e.Document.Node.ID = "nOther" }, false},
+		"pods' networks are unknown": {"10.244.1.7", func(e *Evidence) { e.Document.PodCIDRs = nil }, false},
+		"pods' networks are found":   {"10.244.3.7", func(e *Evidence) { e.Document.PodCIDRs, e.Pods = nil, podsAt("10.244.3.0/24") }, false},
+		"another than those found":   {"10.244.1.7", func(e *Evidence) { e.Document.PodCIDRs, e.Pods = nil, podsAt("10.244.3.0/24") }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := healthyEvidence(t)
+			e.Pod = netip.MustParseAddr(tt.pod)
+			tt.change(e)
+			if err := e.checkPod(); (err != nil) != tt.refused {
+				t.Errorf("got %v", err)
 			}
 		})
 	}
