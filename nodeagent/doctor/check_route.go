@@ -196,12 +196,15 @@ func explainRoute(j *judgement, fl *flow) bool {
 	// The rule is there and the packet has its mark: something stands in front, or the table has no route.
 	if d := j.decide(marked, anyRule); d.found && d.rule != want && d.route.Dev != desired.Interface && fl.agrees(d) &&
 		before(j.e.Facts.Rules, d.rule, want) {
+		fix := `let routing.priority be "auto"`
+		if place, ok := desired.Behind(j.e.Facts.Rules, d.rule, want.Priority, want.Table); ok {
+			fix = fmt.Sprintf("%s, then %s; or %s", place.Command("add"), d.rule.Command("del"), fix)
+		}
 		j.stop(fl, Finding{
 			Code: "route.shadowed", Summary: fmt.Sprintf("the agent's rule is there but comes too late: the rule `%s` takes the packet", d.rule),
 			Evidence: []Seeing{way, {What: fmt.Sprintf("`%s` stands in front of `%s` and has the route %s", d.rule, want, d.route), How: howRules}},
 			Cause:    fmt.Sprintf("the rule `%s` is in front of the agent's `%s`", d.rule, want),
-			Fix: fmt.Sprintf("%s, then %s; or let routing.priority be \"auto\"",
-				moved(d.rule).Command("add"), d.rule.Command("del")),
+			Fix:      fix,
 		})
 		return true
 	}
@@ -241,13 +244,6 @@ func wantedRule(j *judgement, fl *flow) (desired.Rule, bool) {
 func before(rules []desired.Rule, a, b desired.Rule) bool {
 	i, k := slices.Index(rules, a), slices.Index(rules, b)
 	return i >= 0 && k >= 0 && i < k
-}
-
-// moved returns the rule at a place behind the agent's and in front of Tailscale's.
-func moved(r desired.Rule) desired.Rule {
-	const beforeTailscale = 5209
-	r.Priority = beforeTailscale
-	return r
 }
 
 // stopUnmarked reports why a packet does not carry the agent's bit.
