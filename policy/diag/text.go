@@ -87,7 +87,7 @@ func (l List) Summary(file string) string {
 	if parts == nil {
 		parts = []string{"no findings"}
 	}
-	return join(": ", file, strings.Join(parts, ", "))
+	return join(": ", Printable(file), strings.Join(parts, ", "))
 }
 
 // files lists the files that have findings, in the order of the findings.
@@ -122,9 +122,9 @@ type printer struct {
 // place is "file:line:col", or as much of it as is known.
 func place(d Diagnostic) string {
 	if d.Range.IsZero() {
-		return d.File
+		return Printable(d.File)
 	}
-	return join(":", d.File, strconv.Itoa(d.Range.Start.Line), strconv.Itoa(d.Range.Start.Column))
+	return join(":", Printable(d.File), strconv.Itoa(d.Range.Start.Line), strconv.Itoa(d.Range.Start.Column))
 }
 
 // join joins what is not empty.

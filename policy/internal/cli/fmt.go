@@ -45,7 +45,7 @@ Exit codes: 0 all formatted; 1 with --check, a file is not; 2 a file could not b
 			for _, file := range args {
 				differs, err := fmtFile(e, file, write, check)
 				if err != nil {
-					fmt.Fprintf(e.Stderr, "%s\n", err)
+					fmt.Fprintln(e.Stderr, printable(err.Error()))
 					failed = true
 				}
 				changed = changed || differs
@@ -87,10 +87,10 @@ func fmtFile(e env, file string, write, check bool) (differs bool, err error) {
 	}
 	if write {
 		if err := rewrite(file, formatted); err != nil {
-			return false, fmt.Errorf("cannot write %q: %w", file, err)
+			return false, fmt.Errorf("cannot write %q: %w", file, withoutPath(err))
 		}
 	}
-	fmt.Fprintln(e.Stdout, displayName(file))
+	printLine(e.Stdout, "%s", displayName(file))
 	return true, nil
 }
 

@@ -65,7 +65,7 @@ is given.`,
 					if err := rewrite(in.policy, l.src); err != nil {
 						return fmt.Errorf("cannot write %q: %w", in.policy, err)
 					}
-					fmt.Fprintf(e.Stderr, "%s: fixed %s\n", l.file, countedFindings(fixed))
+					printLine(e.Stderr, "%s: fixed %s", l.file, countedFindings(fixed))
 					report, found = l.lint()
 				}
 			}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/policy/controlsim"
 )
 
 // TestHostileText asks every question about a policy, each of whose names would act on a terminal, or on a CI job as a line
@@ -56,7 +58,8 @@ func TestHostileText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string][]byte{p: policy, inv: inventory, sound: text} {
+	named := filepath.Join(dir, evil("p"))
+	for name, text := range map[string][]byte{p: policy, inv: inventory, sound: text, named: []byte(`{"Groups": {}, "tagOwners":{}}`)} {
 		if err := os.WriteFile(name, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -78,6 +81,8 @@ func TestHostileText(t *testing.T) {
 			{"convert", file, "-i", inv, "-w"},
 			{"diff", file, sound, "-i", inv},
 			{"check", filepath.Join(dir, evil("nowhere"))},
+			{"fmt", "--check", named},
+			{"lint", "--fix", named},
 			{evil("command")},
 		} {
 			t.Run(filepath.Base(file)+"/"+strings.Join(args[:1], " "), func(t *testing.T) {
@@ -96,6 +101,28 @@ func TestHostileText(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// TestHostileService has the service speak to the terminal and to the CI job.
+func TestHostileService(t *testing.T) {
+	o := newOnline(t)
+	body := `{"message": "no\n ::error::hello\r\u001b[31m", "data": [{"user": "u\n::error::hello", "errors": ["e\n::error::hello"]}]}`
+	for _, tt := range []struct{ args, path string }{
+		{"push second.hujson", "/validate"}, {"push second.hujson --json", "/validate"}, {"pull", "/acl"}, {"watch first.hujson --once", "/devices"},
+	} {
+		if err := o.sim.AddFault(controlsim.Fault{Kind: controlsim.StatusFault, Path: tt.path, Status: 400, Body: body}); err != nil {
+			t.Fatal(err)
+		}
+		var said bytes.Buffer
+		if code := o.start(t.Context(), &said, tt.args); code == exitYes {
+			t.Errorf("%s: exit 0", tt.args)
+		}
+		for line := range strings.SplitSeq(said.String(), "\n") {
+			if strings.ContainsAny(line, "\x1b\r") || strings.HasPrefix(strings.TrimSpace(line), "::") {
+				t.Errorf("%s says %q", tt.args, line)
+			}
 		}
 	}
 }
