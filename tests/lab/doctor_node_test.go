@@ -17,8 +17,7 @@ import (
 
 // nodeAilments are those that others than the agent make on the node itself: the CNI, a firewall, scripts, a second agent.
 //
-// Not made here: tailscaled.rules-lost (this tailscaled puts its rules back at once), tailscaled.offline (it takes minutes to
-// notice), overlay.remote and overlay.mtu (the lab's tunnels are no kernel devices of that kind), return.rp-filter (an answer
+// Not made here: tailscaled.rules-lost (this tailscaled puts its rules back at once), overlay.remote and overlay.mtu (the lab's tunnels are no kernel devices of that kind), return.rp-filter (an answer
 // by another way than tailscale0 needs a second path between the nodes, which WireGuard does not give),
 // peer-connections.rp-filter (the CNI's rule leads answers back through the tunnel), firewall.pods-in-mesh-range (a document
 // with such pods is refused, and none are found on the node), probe.not-forwarded (the probe's packets come in where it says).
@@ -104,10 +103,10 @@ func nodeAilments(l *Lab) []ailment {
 			ams: []string{"overlay.down", "source.untranslated"},
 		},
 		{name: "a connection began before it was translated", inject: fmt.Sprintf(`
-			nft -s list chain inet tailmesh postrouting >%[1]s/post.nft
-			nft flush chain inet tailmesh postrouting
-			ip netns exec %[2]s ping -c 1 -W 1 %[3]s || true
-			nft -f %[1]s/post.nft`, l.Ams.dir, l.Ams.Pod.Name, fra4), ams: []string{"connections.stale"}},
+			nft insert rule inet tailmesh postrouting accept
+			ip netns exec %s ping -c 1 -W 1 %s || true
+			nft delete rule inet tailmesh postrouting handle \
+				$(nft -a list chain inet tailmesh postrouting | sed -n 's/.*[[:space:]]accept # handle //p')`, l.Ams.Pod.Name, fra4), ams: []string{"connections.stale"}},
 		{name: "two agents", do: func(t *testing.T, l *Lab) {
 			path, err := program(agentEnv)
 			if err != nil {

@@ -112,7 +112,8 @@ func tailnetAilments(l *Lab) []ailment {
 			}, func(l *Lab, s *ipnstate.Status) bool { return peerStatus(s, l.Fra) == nil }),
 		},
 		{
-			name: "a peer's address is another node's", ams: []string{"peers.replaced"},
+			name: "a peer's address is another node's", ams: []string{"agent.pending(warn)", "peers.replaced"}, // the address is in the set still
+
 			do: toldOfFra(func(p *tailcfg.Node) { p.ID, p.StableID = 4711, "nOther" }, func(p *ipnstate.PeerStatus) bool { return p == nil }),
 		},
 		{name: "a peer has another address, and no agent follows", do: move, ams: []string{"document.stale(warn)", "peers.moved", "source.untranslated+"}},
@@ -136,6 +137,25 @@ func tailnetAilments(l *Lab) []ailment {
 		{name: "look-alike: an accepted route to somewhere else", do: func(t *testing.T, l *Lab) {
 			accept(t, l, netip.MustParsePrefix("192.168.99.0/24"))
 		}},
+		{name: "the control server is cut off", do: func(t *testing.T, l *Lab) {
+			rule := func(ctx context.Context, what string) {
+				if _, err := Run(ctx, l.Ams.Name, "iptables", what, "OUTPUT", "-p", "tcp", "-d", underlayRouter, "-j", "REJECT", "--reject-with", "tcp-reset"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Cleanup(func() {
+				ctx := context.WithoutCancel(t.Context())
+				rule(ctx, "-D")
+				l.await(t, ctx, func(s *ipnstate.Status) bool { return s.Self.Online })
+			})
+			rule(t.Context(), "-I")
+			l.Control.Tell(nil) // what is sent now is answered, which the rule turns into the end of the connection
+			l.await(t, t.Context(), func(s *ipnstate.Status) bool { return !s.Self.Online })
+		}, ams: []string{"tailscaled.offline(warn)"}},
+		{name: "look-alike: Tailscale's rule was deleted, and it puts it back", inject: `
+			ip rule del pref 5270
+			for i in $(seq 50); do ip rule | grep -q ^5270: && exit; sleep 0.1; done
+			exit 1`},
 		{name: "stateful filtering", do: set("--stateful-filtering=true", "--stateful-filtering=false"), ams: []string{"firewall.stateful"}},
 		{
 			name: "stateful filtering, and no rule", inject: "ip rule del pref 0 fwmark 0x2000/0x2000\nip -6 rule del pref 0 fwmark 0x2000/0x2000",

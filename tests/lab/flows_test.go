@@ -114,7 +114,8 @@ func agent(document func(*Node) config.Document, code int) repair {
 // Priorities of the overlay's rule. kube-router asks for none: the kernel makes it one ahead of whatever rule is second.
 const (
 	absent       = 0
-	behindNobody = 5209 // ahead of Tailscale's first
+	afterAll     = 32765 // behind Tailscale's: the router was there before it
+	behindNobody = 5209  // ahead of Tailscale's first
 	behind100    = 99
 	behind10     = 9
 )
@@ -124,7 +125,21 @@ const (
 func (l *Lab) overlayRule(t *testing.T, priority int, there bool) {
 	t.Helper()
 	for _, n := range l.Mesh() {
-		if priority == absent {
+		switch priority {
+		case absent:
+			continue
+		case afterAll: // where the kernel puts it while there are no other rules, see testOrders
+			for _, f := range []Family{4, 6} {
+				rule := []string{"add", "pref", fmt.Sprint(priority), "from", n.podCIDR(f).String(), "lookup", overlayTable}
+				if err := n.rule(f, rule...); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					if err := n.rule(f, append([]string{"del"}, rule[1:]...)...); err != nil {
+						t.Error(err)
+					}
+				})
+			}
 			continue
 		}
 		for _, f := range []Family{4, 6} {
@@ -165,7 +180,7 @@ const (
 )
 
 func testMatrix(t *testing.T, l *Lab) {
-	all := []int{behindNobody, behind100, behind10, absent}
+	all := []int{afterAll, behindNobody, behind100, behind10, absent}
 	present := []int{behindNobody, behind100, behind10}
 	behind := []int{behindNobody, behind100, absent} // behind a rule at 10
 	fix := l.agent()
@@ -183,10 +198,11 @@ func testMatrix(t *testing.T, l *Lab) {
 	}{
 		{withoutOverlay, nothing(), present, overlayRefused().and(capturedRefused())},
 		{withoutOverlay, nothing(), []int{absent}, overlayRefused().and(untranslated())},
+		{withoutOverlay, nothing(), []int{afterAll}, overlayRefused().and(untranslated())},
 		{withoutOverlay, fix, all, overlayRefused().and(repaired())},
 
 		{withOverlay, nothing(), present, overlayAdmitted().and(captured())},
-		{withOverlay, nothing(), []int{absent}, overlayAdmitted().and(untranslated(), repliesAstray())},
+		{withOverlay, nothing(), []int{afterAll, absent}, overlayAdmitted().and(untranslated(), repliesAstray())},
 
 		{withOverlay, snat, present, overlayAdmitted().and(captured())},
 		{withOverlay, snat, []int{absent}, overlayAdmitted().and(repaired(), repliesAstray())},
@@ -195,7 +211,7 @@ func testMatrix(t *testing.T, l *Lab) {
 		{withOverlay, both, behind, overlayAdmitted().and(repaired(), repliesAstray())},
 		{withOverlay, both, []int{behind10}, overlayAdmitted().and(captured())},
 
-		{withOverlay, fix, present, overlayAdmitted().and(repaired())},
+		{withOverlay, fix, append(present, afterAll), overlayAdmitted().and(repaired())},
 		// Without its rule the overlay loses these replies by itself: nothing that was there to break.
 		{withOverlay, fix, []int{absent}, overlayAdmitted().and(repaired(), repliesAstray())},
 	} {
@@ -308,7 +324,8 @@ func (l *Lab) reversePathDrops(t *testing.T) int {
 func testVariants(t *testing.T, l *Lab) {
 	l.policyFile(t, withOverlay)
 	rows := l.rows()
-	// iptables has no place to mark packets that is behind destination NAT.
+	// iptables has no place to mark packets that is behind destination NAT: the overlay's rule takes them, or, where that one
+	// stands behind Tailscale's, the rule for answers that the agent has put in front of it, which cannot tell them apart.
 	unmarked := outcomes{podToService: captured()[podToService]}
 	for _, c := range []struct {
 		name string
@@ -338,13 +355,17 @@ func testVariants(t *testing.T, l *Lab) {
 					t.Fatal(err)
 				}
 			}
-			l.overlayRule(t, behind10, false)
-			l.install(t, agent(func(n *Node) config.Document {
-				doc := l.Document(n)
-				c.edit(&doc)
-				return doc
-			}, 0))
-			l.judge(t, rows, overlayAdmitted().and(repaired(), c.want))
+			for _, priority := range []int{behind10, afterAll} {
+				t.Run(fmt.Sprintf("overlay's rule at %d", priority), func(t *testing.T) {
+					l.overlayRule(t, priority, false)
+					l.install(t, agent(func(n *Node) config.Document {
+						doc := l.Document(n)
+						c.edit(&doc)
+						return doc
+					}, 0))
+					l.judge(t, rows, overlayAdmitted().and(repaired(), c.want))
+				})
+			}
 		})
 	}
 }
