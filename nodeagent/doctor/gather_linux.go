@@ -53,13 +53,13 @@ func Gather(ctx context.Context, o Options) (*Evidence, error) {
 	if len(facts.Links) == 0 || len(facts.Rules) == 0 {
 		return nil, fmt.Errorf("interfaces and policy rules are not readable: %w", err)
 	}
-	if e.Devices, err = again(devices); err != nil {
+	if e.Devices, err = kernel.Again(devices); err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
-	if e.Routes, err = again(func() ([]Route, error) { return routes(e.Devices) }); err != nil {
+	if e.Routes, err = kernel.Again(func() ([]Route, error) { return routes(e.Devices) }); err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
-	if e.Rules, err = readRuleset(); err != nil {
+	if e.Rules, err = kernel.AgainNFT(readRuleset); err != nil {
 		e.Rules, e.RulesErr = nil, reason(err)
 	}
 	e.Legacy, err = legacyTables()
@@ -88,7 +88,7 @@ func Gather(ctx context.Context, o Options) (*Evidence, error) {
 	if o.Probe {
 		if e.Probe, err = probe(ctx, e, cmp.Or(o.ProbeWait, probeWait)); err != nil {
 			e.ProbeErr = reason(err)
-		} else if after, err := readRuleset(); err == nil {
+		} else if after, err := kernel.AgainNFT(readRuleset); err == nil {
 			e.CountersAfter = map[string]uint64{}
 			for _, c := range after.Chains {
 				for _, r := range c.Rules {
@@ -138,16 +138,6 @@ func reason(err error) string {
 		return "not permitted: needs root, or CAP_NET_ADMIN"
 	}
 	return err.Error()
-}
-
-// again reads a list again until nothing changed while it was read.
-func again[T any](read func() (T, error)) (T, error) {
-	for i := 1; ; i++ {
-		list, err := read()
-		if i == 10 || !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return list, err
-		}
-	}
 }
 
 func devices() ([]Device, error) {

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
 )
 
 // probeDevice is the name of the probe's end at the pods' bridge, while the probe runs.
@@ -291,7 +292,7 @@ func (p *prober) attach(inside netns.NsHandle) error {
 		time.Sleep(20 * time.Millisecond)
 	}
 	p.names, p.skip = map[int]string{}, map[int]bool{}
-	list, err := again(netlink.LinkList)
+	list, err := kernel.Again(netlink.LinkList)
 	if err != nil {
 		return err
 	}

@@ -40,13 +40,17 @@ var _ Interface = Linux{}
 func (l Linux) Facts(context.Context) (desired.Facts, error) {
 	f := desired.Facts{Tables: map[desired.Backend]*desired.Table{}, Counters: map[string]desired.Counter{}}
 	var err error
-	if f.Links, err = complete(links); err != nil {
+	if f.Links, err = Again(links); err != nil {
 		return f, fmt.Errorf("list interfaces: %w", err)
 	}
-	if f.Rules, err = complete(rules); err != nil {
+	if f.Rules, err = Again(rules); err != nil {
 		return f, fmt.Errorf("list policy rules: %w", err)
 	}
-	table, counters, err := complete2(readTable)
+	var counters map[string]desired.Counter
+	table, err := AgainNFT(func() (table *desired.Table, err error) {
+		table, counters, err = readTable()
+		return table, err
+	})
 	if err != nil {
 		return f, fmt.Errorf("read nftables: %w", err)
 	}
@@ -97,26 +101,6 @@ func (l Linux) applyFirewall(b desired.Backend, changes []desired.FirewallChange
 		return fmt.Errorf("change nftables table %q: %w", desired.TableName, err)
 	}
 	return nil
-}
-
-// complete reads a list again until nothing changed while it was read.
-func complete[T any](read func() (T, error)) (T, error) {
-	const attempts = 10
-	for i := 1; ; i++ {
-		list, err := read()
-		if i == attempts || !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return list, err
-		}
-	}
-}
-
-func complete2[T, U any](read func() (T, U, error)) (T, U, error) {
-	var second U
-	first, err := complete(func() (first T, err error) {
-		first, second, err = read()
-		return first, err
-	})
-	return first, second, err
 }
 
 func links() ([]desired.Link, error) {

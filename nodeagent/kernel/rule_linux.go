@@ -28,7 +28,7 @@ func addRule(r desired.Rule) error {
 // its work.
 func deleteRule(r desired.Rule) error {
 	if !r.Dst.IsValid() {
-		list, err := complete(rules)
+		list, err := Again(rules)
 		if err != nil {
 			return err
 		}
