@@ -112,10 +112,10 @@ func (b backend) soak(t *testing.T, duration time.Duration) {
 	}
 
 	a.replace(documents[0])
-	// Where the agent's rule was deleted while the router's stood at priority 0, that one came first, which is not the
-	// agent's to change.
-	node.Wait(func() bool { return own() == whole })
+	// While the router's rule stands at priority 0, the agent's is not exchanged; where the agent's was deleted then, that one
+	// came first, which is not the agent's to change.
 	node.StopRouter()
+	node.Wait(func() bool { return own() == whole })
 	node.StartRouter()
 	if !node.Wait(func() bool { return own() == whole && a.code("plan") == exitYes && a.code("status") == exitYes }) {
 		stdout, stderr, _ := a.run("status")
