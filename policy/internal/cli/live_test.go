@@ -366,6 +366,11 @@ func TestWatch(t *testing.T) {
 	o.runs(0, "watch first.hujson --once", "first.hujson: is what is in force")
 	o.runs(1, "watch second.hujson --once", "second.hujson: is not what is in force.*differs in grants", "(?s)ACCESS LOST.*tcp 443")
 	o.runs(1, "watch second.hujson --once --json", `"drift": true`)
+	o.write("remark.hujson", "// a remark of nobody's\n"+firstPolicy)
+	o.runs(0, "watch remark.hujson --once", "remark.hujson: is what is in force, apart from comments")
+	o.runs(0, "watch remark.hujson --once --json", `(?s)"drift": false,.*"comments": true`)
+	o.write("broken.hujson", "{")
+	o.runs(1, "watch broken.hujson --once", "broken.hujson: is not what is in force")
 	o.runs(2, "watch -", "standard input cannot be")
 	o.runs(2, "watch first.hujson --interval 1ms", "want at least 1s")
 

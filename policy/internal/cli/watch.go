@@ -28,9 +28,11 @@ type watchOptions struct {
 type drift struct {
 	version
 	Drift bool `json:"drift"`
+	// Comments says that comments differ, and nothing else: that is no drift.
+	Comments bool `json:"comments"`
 	// ETag is that of the policy in force.
 	ETag string `json:"etag"`
-	// Sections are the parts of the policy file whose values differ; none where only comments do.
+	// Sections are the parts of the policy file whose values differ.
 	Sections []string `json:"sections"`
 	// Result is what access differs, nil where that cannot be told.
 	*accessdiff.Result
@@ -46,13 +48,13 @@ func newWatchCmd(e env) *cobra.Command {
 		Short: "Say when the policy in force is no longer the one in a file",
 		Long: `watch compares the policy in force with POLICY (a file, or REVISION:PATH in git), again and again, and reports when
 they begin to differ, differ otherwise, or agree again: in which sections, and which access somebody gained and lost.
-Formatting is no difference. An API that cannot be reached is reported, and asked again.
+Formatting is no difference, and one of comments alone is said and no drift. An API that cannot be reached is reported, and asked again.
 
 ` + credentialsHelp + `
 
 --json prints for each report
 
-  {"schemaVersion": 1, "drift": true, "etag": ETAG, "sections": ["acls"], "gained": [...], "lost": [...], ...}
+  {"schemaVersion": 1, "drift": true, "comments": false, "etag": ETAG, "sections": ["acls"], "gained": [...], "lost": [...], ...}
 
 Exit codes: 0 told to end, or with --once the same; 1 with --once, they differ; 2 trouble.`,
 		Example: `  tailmesh-policy watch policy.hujson --once     # every night, in CI
@@ -104,7 +106,7 @@ func (o *watchOptions) run(ctx context.Context, e env, out output) error {
 			return err
 		case err != nil:
 			fmt.Fprintf(e.Stderr, "%s: %s\n", o.policy, printable(err.Error()))
-		case found.ETag != said.ETag || found.Drift != said.Drift || found.Drift && !textdiff.Same(found.ours, said.ours):
+		case found.ETag != said.ETag || found.Drift != said.Drift || found.Comments != said.Comments || found.Drift && !textdiff.Same(found.ours, said.ours):
 			if err := o.report(out, found); err != nil {
 				return err
 			}
@@ -144,7 +146,12 @@ func (o *watchOptions) look(ctx context.Context, e env, api *client.Client) (dri
 	if textdiff.Same(string(src), tn.policy.HuJSON) {
 		return out, nil
 	}
-	out.Drift, out.Sections = true, notNil(textdiff.Sections(string(src), tn.policy.HuJSON))
+	out.Sections = notNil(textdiff.Sections(string(src), tn.policy.HuJSON))
+	if len(out.Sections) == 0 && wellFormed(src) && wellFormed([]byte(tn.policy.HuJSON)) {
+		out.Comments = true
+		return out, nil
+	}
+	out.Drift = true
 	result, err := accessdiff.Compare(
 		policy.Check(o.policy, src, tn.inventory, nil), policy.Check(liveName, []byte(tn.policy.HuJSON), tn.inventory, nil))
 	if err == nil {
@@ -153,12 +160,20 @@ func (o *watchOptions) look(ctx context.Context, e env, api *client.Client) (dri
 	return out, nil
 }
 
+func wellFormed(text []byte) bool {
+	_, err := policy.Format(text)
+	return err == nil
+}
+
 // report says what was found.
 func (o *watchOptions) report(out output, found drift) error {
 	w := out.env.Stdout
 	switch {
 	case out.format == "json":
 		return writeJSON(w, found)
+	case found.Comments:
+		printLine(w, "%s: is what is in force, apart from comments, ETag %s", o.policy, found.ETag)
+		return nil
 	case !found.Drift:
 		printLine(w, "%s: is what is in force, ETag %s", o.policy, found.ETag)
 		return nil
