@@ -25,8 +25,9 @@ type Set struct {
 type Chain struct {
 	Name     string
 	Type     string // "filter" or "nat"; of iptables, the table: "mangle", "filter" or "nat"
-	Hook     string // "prerouting", "forward" or "postrouting"; of iptables, the chain that jumps to this one
+	Hook     string // "prerouting", "forward" or "postrouting"; "": none, as in a dormant table; of iptables, the chain that jumps to this one
 	Priority int    // not of iptables, where the table decides
+	Drop     bool   // the policy, which the agent's chains have not
 	Rules    []FirewallRule
 
 	Family Family // of iptables; nftables has both families in one chain
@@ -155,7 +156,14 @@ func (s Set) spec() string {
 }
 
 func (c Chain) spec() string {
-	return fmt.Sprintf("type %s hook %s priority %d; policy accept;", c.Type, c.Hook, c.Priority)
+	policy := "accept"
+	if c.Drop {
+		policy = "drop"
+	}
+	if c.Hook == "" {
+		return ""
+	}
+	return fmt.Sprintf("type %s hook %s priority %d; policy %s;", c.Type, c.Hook, c.Priority, policy)
 }
 
 func elements(list []netip.Prefix) string {
@@ -206,7 +214,7 @@ func (t *Table) MarkOf(p Packet, direction string) uint32 {
 		return 0
 	}
 	for _, c := range t.Chains {
-		if c.Family != 0 && len(c.Jumps) == 0 {
+		if c.Hook == "" || c.Family != 0 && len(c.Jumps) == 0 {
 			continue
 		}
 		for _, r := range c.Rules {

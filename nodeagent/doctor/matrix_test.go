@@ -149,6 +149,7 @@ func faults() []fault {
 		{name: "1 rule missing, IPv6", inject: "ip -6 rule del pref 0 fwmark 0x2000/0x2000", want: []string{"route.rule-missing"}},
 		{name: "2 rule shadowed", inject: "ip rule add pref 0 from 10.244.1.0/24 lookup 77\nip rule del pref 0 fwmark 0x2000/0x2000\nip rule add pref 0 fwmark 0x2000/0x2000 lookup 52 protocol 116", want: []string{"route.shadowed"}},
 		{name: "table flushed: no mark, no translation", inject: "nft delete table inet tailmesh", want: []string{"route.unmarked", "source.untranslated+"}, first: "route.unmarked"},
+		{name: "table dormant: no mark, no translation", inject: "nft add table inet tailmesh '{ flags dormant; }'", want: []string{"route.unmarked", "source.untranslated+"}, first: "route.unmarked"},
 		{name: "mark cleared by another", inject: `
 			nft add table ip other
 			nft add chain ip other pre '{ type filter hook prerouting priority -80; }'

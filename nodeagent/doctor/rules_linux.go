@@ -5,12 +5,13 @@ package doctor
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/userdata"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
 )
 
 // maxElements is how many elements of a set are looked at. Larger sets are taken to be unreadable.
@@ -34,8 +35,7 @@ func readRuleset() (*Ruleset, error) {
 	chains := map[nftables.TableFamily][]*nftables.Chain{}
 	for _, t := range tables {
 		family := familyName(t.Family)
-		const dormant = 1 // the library gives the flags in the wrong order on little-endian machines
-		if family == "" || (t.Flags|bits.ReverseBytes32(t.Flags))&dormant != 0 {
+		if family == "" || kernel.Dormant(t) {
 			continue
 		}
 		sets, err := conn.GetSets(t)

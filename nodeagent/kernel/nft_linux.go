@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"slices"
 
@@ -109,6 +110,9 @@ func readTable() (*desired.Table, map[string]desired.Counter, error) {
 			continue
 		}
 		chain := readChain(c)
+		if Dormant(tables[i]) {
+			chain.Hook = ""
+		}
 		rules, err := conn.GetRules(table, c)
 		if err != nil {
 			return nil, nil, err
@@ -199,7 +203,14 @@ func readChain(c *nftables.Chain) desired.Chain {
 	if c.Priority != nil {
 		chain.Priority = int(*c.Priority)
 	}
+	chain.Drop = c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop
 	return chain
+}
+
+// Dormant says whether the kernel sends no packets through the table's chains.
+func Dormant(t *nftables.Table) bool {
+	const dormant = 1 // NFT_TABLE_F_DORMANT; the library gives the flags in the wrong order on little-endian machines
+	return (t.Flags|bits.ReverseBytes32(t.Flags))&dormant != 0
 }
 
 func hooks() map[string]*nftables.ChainHook {
