@@ -83,8 +83,7 @@ func elsewise(name string, names []string) string {
 // long as its policy, so they are never held as a whole, and a line is what diff compares.
 func writeCompiled(to io.Writer, c *policy.Compiled, devices []string) error {
 	w := &lineWriter{Writer: bufio.NewWriter(to)}
-	w.enc = json.NewEncoder(&w.line)
-	w.enc.SetEscapeHTML(false)
+	w.enc = jsonEncoder(&w.line)
 	fmt.Fprintf(w, "{\n  \"schemaVersion\": %d,\n", v1.SchemaVersion)
 	w.section("filters", devices, func(d string) error {
 		rules, err := c.Filter(d)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -8,6 +9,9 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/agext/levenshtein"
 	"github.com/spf13/cobra"
@@ -27,10 +31,42 @@ type version struct {
 var v1 = version{SchemaVersion: 1}
 
 func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
+	enc := jsonEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
+}
+
+// jsonEncoder writes values a reader of which may be a terminal: what the package json leaves as it is, though it acts there,
+// is escaped too.
+func jsonEncoder(w io.Writer) *json.Encoder {
+	enc := json.NewEncoder(quietWriter{w})
+	enc.SetEscapeHTML(false)
+	return enc
+}
+
+// quietWriter escapes in JSON text, whole values at a time, what does not print: DEL, the controls above it, and what turns
+// the direction of writing.
+type quietWriter struct{ w io.Writer }
+
+func (q quietWriter) Write(text []byte) (int, error) {
+	acts := func(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }
+	if bytes.IndexFunc(text, acts) < 0 {
+		return q.w.Write(text)
+	}
+	var out []byte
+	for _, r := range string(text) {
+		switch {
+		case !acts(r):
+			out = utf8.AppendRune(out, r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	_, err := q.w.Write(out)
+	return len(text), err
 }
 
 func colors() []string  { return []string{"auto", "always", "never"} }
