@@ -103,7 +103,7 @@ func (s *server) Again() {
 
 // Watch implements [Source]. A server that cannot be asked is trouble once, until it answers again; before its first answer
 // it is a change, since it is then what Read says.
-func (s *server) Watch(ctx context.Context, changed func(), trouble func(error)) (func() error, error) {
+func (s *server) Watch(ctx context.Context, changed func(), trouble func(error)) func() error {
 	first, answered := context.WithTimeout(ctx, patience)
 	s.mu.Lock()
 	s.watched = first.Done()
@@ -138,7 +138,7 @@ func (s *server) Watch(ctx context.Context, changed func(), trouble func(error))
 			case <-time.After(wait + rand.N(wait/4)):
 			}
 		}
-	}, nil
+	}
 }
 
 // ask gets the document, unless it is what it was, and says whether it is another.

@@ -3,7 +3,6 @@ package source
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -23,7 +22,7 @@ type Source interface {
 
 	// Watch begins to watch the document. What it returns goes on until the context ends, and calls changed whenever the
 	// document may have changed since, and trouble with what keeps it from knowing.
-	Watch(ctx context.Context, changed func(), trouble func(error)) (goOn func() error, err error)
+	Watch(ctx context.Context, changed func(), trouble func(error)) (goOn func() error)
 }
 
 // New returns the source of a location: the path of a file, or an https:// URL (http:// on loopback). The file ca, if it
@@ -67,5 +66,3 @@ func permitted(u *url.URL) error {
 func errTooLarge(location string) error {
 	return fmt.Errorf("%q is larger than %d bytes: that is no node's document", location, limit)
 }
-
-var errWatchEnded = errors.New("the watch of the document's folder ended")

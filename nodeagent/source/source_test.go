@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -204,10 +205,7 @@ func TestReadersDoNotWait(t *testing.T) {
 				s.client.Transport = tt.transport
 				ctx, stop := context.WithCancel(t.Context())
 				changes := 0
-				goOn, err := s.Watch(ctx, func() { changes++ }, func(err error) { t.Errorf("trouble beside what Read says: %v", err) })
-				if err != nil {
-					t.Fatal(err)
-				}
+				goOn := s.Watch(ctx, func() { changes++ }, func(err error) { t.Errorf("trouble beside what Read says: %v", err) })
 				done := make(chan error)
 				go func() { done <- goOn() }()
 				begin := time.Now()
@@ -328,10 +326,7 @@ func TestServerIsFollowed(t *testing.T) {
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		changes, troubles := 0, 0
-		goOn, err := s.Watch(ctx, func() { changes++ }, func(error) { troubles++ })
-		if err != nil {
-			t.Fatal(err)
-		}
+		goOn := s.Watch(ctx, func() { changes++ }, func(error) { troubles++ })
 		done := make(chan error)
 		go func() { done <- goOn() }()
 		steps := []struct {
@@ -367,4 +362,117 @@ func TestServerIsFollowed(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Whatever takes the document's place is noticed, be it in the place of the file, of a folder on the way to it or of a link,
+// and so is what takes its place after that.
+func TestFileIsFollowed(t *testing.T) {
+	tests := []struct {
+		name  string
+		path  string   // of the document, in a folder of the test's
+		steps []string // shell commands that put the texts 0, 1, 2 and so on there; "" there is none
+	}{
+		{"written in place", "etc/node.json", []string{"mkdir etc; echo 0 >etc/node.json", "echo 1 >etc/node.json", "echo 2 >etc/node.json"}},
+		{"renamed over", "etc/node.json", []string{"mkdir etc; echo 0 >etc/node.json", "echo 1 >new; mv new etc/node.json", "echo 2 >new; mv new etc/node.json"}},
+		{"removed and back", "etc/node.json", []string{"mkdir etc; echo 0 >etc/node.json", "rm etc/node.json", "echo 2 >etc/node.json"}},
+		{"the folder replaced", "etc/node.json", []string{
+			"mkdir etc; echo 0 >etc/node.json", "mv etc old; mkdir etc; echo 1 >etc/node.json", "echo 2 >etc/node.json",
+			"mkdir new; echo 3 >new/node.json; rm -r etc; mv new etc", "echo 4 >etc/node.json",
+		}},
+		{"the folder renamed away and back", "etc/node.json", []string{
+			"mkdir etc; echo 0 >etc/node.json", "mv etc old", "echo 2 >old/node.json; mv old etc", "echo 3 >etc/node.json",
+		}},
+		{"the folder becomes a link to where it went", "etc/node.json", []string{
+			"mkdir etc; echo 0 >etc/node.json", "mv etc old", "ln -s old etc; echo 2 >etc/node.json", "echo 3 >etc/node.json",
+		}},
+		{"a folder above replaced", "a/b/c/node.json", []string{
+			"mkdir -p a/b/c; echo 0 >a/b/c/node.json", "mv a old; mkdir -p a/b/c; echo 1 >a/b/c/node.json", "echo 2 >a/b/c/node.json",
+		}},
+		{"no folder at first", "a/b/node.json", []string{"true", "mkdir a", "mkdir a/b", "echo 3 >a/b/node.json", "rm -r a", "mkdir -p a/b; echo 5 >a/b/node.json"}},
+		{"a file in the folder's place", "a/b/node.json", []string{"echo >a", "rm a; mkdir -p a/b; echo 1 >a/b/node.json"}},
+		{"a ConfigMap's", "etc/node.json", []string{
+			"mkdir -p etc/..0; echo 0 >etc/..0/node.json; ln -s ..0 etc/..data; ln -s ..data/node.json etc/node.json",
+			"mkdir etc/..1; echo 1 >etc/..1/node.json; ln -s ..1 etc/new; mv -T etc/new etc/..data; rm -r etc/..0",
+			"mkdir etc/..2; echo 2 >etc/..2/node.json; ln -s ..2 etc/new; mv -T etc/new etc/..data; rm -r etc/..1",
+		}},
+		{"a link to a file", "etc/node.json", []string{
+			"mkdir etc there; echo 0 >there/a.json; ln -s ../there/a.json etc/node.json", "echo 1 >there/a.json",
+			"echo 2 >there/b.json; ln -s ../there/b.json etc/new; mv -T etc/new etc/node.json", "echo 3 >there/b.json", "mv there old", "mkdir there; echo 5 >there/b.json",
+		}},
+		{"a link to a folder", "etc/node.json", []string{
+			"mkdir v0 v1; echo 0 >v0/node.json; ln -s $PWD/v0 etc", "echo 1 >v1/node.json; ln -s $PWD/v1 new; mv -T new etc", "echo 2 >v1/node.json",
+		}},
+		{"a link in a circle", "etc/node.json", []string{"ln -s etc etc", "rm etc; mkdir etc; echo 1 >etc/node.json"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			do := func(step string) {
+				t.Helper()
+				cmd := exec.CommandContext(t.Context(), "sh", "-ec", step)
+				cmd.Dir = dir
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("%s: %v\n%s", step, err, out)
+				}
+			}
+			do(tt.steps[0])
+			f := file(filepath.Join(dir, tt.path))
+			ctx, stop := context.WithCancel(t.Context())
+			changes := make(chan string, 1000) // what a reader finds at each change
+			goOn := f.Watch(ctx, func() {
+				text, _ := f.Read(ctx)
+				changes <- strings.TrimSpace(string(text))
+			}, func(err error) { t.Errorf("trouble: %v", err) })
+			done := make(chan error)
+			go func() { done <- goOn() }()
+			for i, step := range tt.steps[1:] {
+				do(step)
+				want := fmt.Sprint(i + 1)
+				if !strings.Contains(step, "echo "+want) {
+					continue // there is none
+				}
+				for deadline := time.After(10 * time.Second); ; {
+					select {
+					case got := <-changes:
+						if got != want {
+							continue
+						}
+					case <-deadline:
+						t.Fatalf("not noticed: %s", step)
+					}
+					break
+				}
+			}
+			stop()
+			if err := <-done; !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// What cannot be watched is told, and the rest of the way is watched all the same.
+func TestFileCannotBeWatched(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "etc")
+	if err := os.Symlink(strings.Repeat("x", 300), link); err != nil { // no folder may have such a name
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	changes, troubles := make(chan bool, 100), make(chan error, 100)
+	goOn := file(filepath.Join(link, "node.json")).Watch(ctx, func() { changes <- true }, func(err error) { troubles <- err })
+	done := make(chan error)
+	go func() { done <- goOn() }()
+	if got := text(<-troubles); !strings.Contains(got, "xxx") || !strings.HasSuffix(got, "file name too long") {
+		t.Errorf("told %q", got)
+	}
+	if err := os.Remove(link); err != nil {
+		t.Fatal(err)
+	}
+	<-changes
+	stop()
+	if err := <-done; !errors.Is(err, context.Canceled) || len(troubles) > 0 {
+		t.Errorf("%v; %d troubles more", err, len(troubles))
+	}
 }

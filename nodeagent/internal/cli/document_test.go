@@ -238,3 +238,34 @@ func TestServerIsSilent(t *testing.T) {
 		t.Errorf("the log does not say what is wrong, once:\n%s", log)
 	}
 }
+
+// A start without the document's folder holds the node to the last good document, and follows what comes in its place.
+func TestFolderIsMissing(t *testing.T) {
+	node := nstest.NewNode(t)
+	a := newAgent(t, "")
+	a.path = filepath.Join(t.TempDir(), "etc", "node.json")
+	folder := filepath.Dir(a.path)
+	must(t, os.Mkdir(folder, 0o755))
+	a.write(nodeDocument)
+	elsewhere := t.TempDir()
+	begin := func() *service {
+		return startService(t, node, a, "--state", elsewhere, "--lock", filepath.Join(elsewhere, "lock"))
+	}
+	s := begin()
+	s.status("ok: 2 of 2")
+	s.stop()
+	whole := node.Dump()
+	node.Run("nft delete table inet tailmesh")
+	must(t, os.RemoveAll(folder))
+	s = begin()
+	s.status("the document cannot be used; by the last good one, 2 of 2")
+	if diff := cmp.Diff(whole, node.Dump()); diff != "" {
+		t.Errorf("a start without the folder (-want +got):\n%s", diff)
+	}
+	for _, address := range []string{"100.64.0.13", "100.64.0.14"} {
+		must(t, os.RemoveAll(folder))
+		must(t, os.Mkdir(folder, 0o755))
+		a.write(strings.Replace(nodeDocument, `"peers": [`, `"peers": [{"name": "par1", "addresses": ["`+address+`"]}, `, 1))
+		s.expect("the document in a new folder", func() bool { return strings.Contains(node.Dump(), "100.64.0.12, "+address) })
+	}
+}

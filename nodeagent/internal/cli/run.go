@@ -90,12 +90,9 @@ func (r *runner) serve(ctx context.Context, mustListen bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
-	follow, err := from.Watch(ctx, func() { r.notice("document") }, func(err error) {
+	follow := from.Watch(ctx, func() { r.notice("document") }, func(err error) {
 		r.log.Warn("the document may be out of date", "error", err)
 	})
-	if err != nil {
-		return err
-	}
 	if r.listen != "" {
 		listener, err := net.Listen("tcp", r.listen)
 		switch {

@@ -210,7 +210,6 @@ func TestRunRefusesBadUsage(t *testing.T) {
 		want string
 	}{
 		{"log format", []string{"run", "--log-format", "xml"}, `--log-format "xml" is not known: want text or json`},
-		{"no folder", []string{"run", "--config", "/nonexistent/node.json"}, `watch the folder of the document, "/nonexistent": no such file or directory`},
 		{"address", []string{"run", "--listen", "nowhere"}, "--listen: listen tcp: address nowhere: missing port in address"},
 	}
 	for _, tt := range tests {
