@@ -4,15 +4,12 @@ package doctor
 
 import (
 	"context"
-	"encoding/binary"
-	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
 )
 
 // watchRules listens for a while to what happens to policy rules.
@@ -35,57 +32,15 @@ func watchRules(ctx context.Context, long time.Duration) ([]RuleEvent, error) {
 			continue // nothing came, or too much at once: what is lost is not counted
 		}
 		for _, m := range messages {
-			if m.Header.Type == unix.RTM_NEWRULE || m.Header.Type == unix.RTM_DELRULE {
-				out = append(out, RuleEvent{At: time.Now(), Added: m.Header.Type == unix.RTM_NEWRULE, Rule: decodeRule(m.Data)})
+			if m.Header.Type != unix.RTM_NEWRULE && m.Header.Type != unix.RTM_DELRULE {
+				continue
 			}
+			rule, err := kernel.DecodeRule(m.Data)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, RuleEvent{At: time.Now(), Added: m.Header.Type == unix.RTM_NEWRULE, Rule: rule})
 		}
 	}
 	return out, nil
-}
-
-// decodeRule reads the selectors that most rules have (linux/fib_rules.h).
-func decodeRule(m []byte) desired.Rule {
-	r := desired.Rule{Family: desired.IPv4, Action: desired.Lookup}
-	if len(m) < unix.SizeofRtMsg {
-		return r
-	}
-	if m[0] == unix.AF_INET6 {
-		r.Family = desired.IPv6
-	}
-	r.Table = uint32(m[4])
-	attrs, err := nl.ParseRouteAttr(m[unix.SizeofRtMsg:])
-	if err != nil {
-		return r
-	}
-	for _, a := range attrs {
-		word := uint32(0)
-		if len(a.Value) >= 4 {
-			word = binary.NativeEndian.Uint32(a.Value)
-		}
-		network := func(bits byte) netip.Prefix {
-			addr, _ := netip.AddrFromSlice(a.Value)
-			return netip.PrefixFrom(addr, int(bits))
-		}
-		switch a.Attr.Type {
-		case nl.FRA_SRC:
-			r.Src = network(m[2])
-		case nl.FRA_DST:
-			r.Dst = network(m[1])
-		case nl.FRA_PRIORITY:
-			r.Priority = word
-		case nl.FRA_TABLE:
-			r.Table = word
-		case nl.FRA_FWMARK:
-			r.Mark = word
-		case nl.FRA_FWMASK:
-			r.Mask = word
-		case nl.FRA_IIFNAME:
-			r.Iif = strings.TrimRight(string(a.Value), "\x00")
-		case nl.FRA_PROTOCOL:
-			if len(a.Value) > 0 {
-				r.Protocol = a.Value[0]
-			}
-		}
-	}
-	return r
 }

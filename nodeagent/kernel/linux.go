@@ -154,11 +154,10 @@ func rules() ([]desired.Rule, error) {
 			return nil, err
 		}
 		for _, m := range messages {
-			r, err := decodeRule(m)
+			r, err := DecodeRule(m)
 			if err != nil {
 				return nil, err
 			}
-			r.Family = f
 			out = append(out, r)
 		}
 	}

@@ -88,14 +88,21 @@ func familyNumber(f desired.Family) uint8 {
 	return unix.AF_INET
 }
 
-// decodeRule decodes the message of a policy rule: struct fib_rule_hdr and attributes, of linux/fib_rules.h.
-func decodeRule(m []byte) (desired.Rule, error) {
+// DecodeRule decodes the message of a policy rule, from a list or a notice: struct fib_rule_hdr and attributes, of
+// linux/fib_rules.h.
+func DecodeRule(m []byte) (desired.Rule, error) {
+	if len(m) < unix.SizeofRtMsg {
+		return desired.Rule{}, errors.New("decode a policy rule: the message is too short")
+	}
 	header := nl.DeserializeRtMsg(m)
 	attrs, err := nl.ParseRouteAttr(m[header.Len():])
 	if err != nil {
 		return desired.Rule{}, fmt.Errorf("decode a policy rule: %w", err)
 	}
-	r := desired.Rule{Invert: header.Flags&invert != 0, Action: action(header.Type), Table: uint32(header.Table)}
+	r := desired.Rule{Family: desired.IPv4, Invert: header.Flags&invert != 0, Action: action(header.Type), Table: uint32(header.Table)}
+	if header.Family == unix.AF_INET6 {
+		r.Family = desired.IPv6
+	}
 	var other []string
 	if header.Tos != 0 {
 		other = append(other, fmt.Sprintf("tos %#x", header.Tos))
