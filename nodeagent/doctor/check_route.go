@@ -198,7 +198,11 @@ func explainRoute(j *judgement, fl *flow) bool {
 		before(j.e.Facts.Rules, d.rule, want) {
 		fix := `let routing.priority be "auto"`
 		if place, ok := desired.Behind(j.e.Facts.Rules, d.rule, want.Priority, want.Table); ok {
-			fix = fmt.Sprintf("%s, then %s; or %s", place.Command("add"), d.rule.Command("del"), fix)
+			commands := []string{place.Command("add"), d.rule.Command("del")}
+			if slices.Contains(j.e.Facts.Rules, place) {
+				commands = commands[1:]
+			}
+			fix = strings.Join(commands, ", then ") + "; or " + fix
 		}
 		j.stop(fl, Finding{
 			Code: "route.shadowed", Summary: fmt.Sprintf("the agent's rule is there but comes too late: the rule `%s` takes the packet", d.rule),
