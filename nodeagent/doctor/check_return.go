@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 )
@@ -121,7 +122,7 @@ func checkPeerConnections(j *judgement, _ *Result) {
 				by = fmt.Sprintf("the rule `%s`", d.rule)
 			}
 			j.add(Finding{
-				Code: "peer-connections.captured", Level: Fail, Peers: []string{fl.peer},
+				Code: "peer-connections.captured", Level: Fail, Peers: []string{fl.peer}, Addresses: []netip.Addr{fl.packet.Dst},
 				Summary: "answers of pods to connections that the peer's host began are sent to the mesh, where the peer drops them",
 				Evidence: []Seeing{
 					{What: fmt.Sprintf("an answer of a pod to %s (mark %#x) goes %s", fl.peers.Dst, fl.peers.Mark, fl.other), How: howRoute},
@@ -139,7 +140,7 @@ func checkPeerConnections(j *judgement, _ *Result) {
 		answer, known := j.ask(in)
 		if known && answer.Filtered && j.rpFilter(in.Iif) == "1" {
 			j.add(Finding{
-				Code: "peer-connections.rp-filter", Level: Fail, Peers: []string{fl.peer},
+				Code: "peer-connections.rp-filter", Level: Fail, Peers: []string{fl.peer}, Addresses: []netip.Addr{fl.packet.Dst},
 				Summary:  "packets of the peer's host to pods are dropped by strict reverse path filtering on the CNI's tunnel",
 				Evidence: []Seeing{{What: fmt.Sprintf("a packet from %s to %s by %s: %s", in.Src, in.Dst, in.Iif, answer), How: "RTM_GETROUTE for a packet that comes in by the tunnel"}},
 				Cause:    fmt.Sprintf("rp_filter=1 on %s, and the way back does not lead through it", in.Iif),

@@ -84,6 +84,9 @@ func (c *command) askDoctor(ctx context.Context, doc config.Document, r *reconci
 		r.Notes = append(r.Notes, desired.Note{Code: f.Code, Message: message})
 		for i, p := range r.Peers {
 			concerned := len(f.Peers) == 0 || slices.Contains(f.Peers, p.Name)
+			if len(f.Addresses) > 0 {
+				concerned = slices.Contains(f.Addresses, p.Address)
+			}
 			if f.Level == doctor.Fail && p.Verdict == reconcile.OK && concerned {
 				r.Peers[i].Verdict, r.Peers[i].Why = reconcile.Wrong, f.Summary
 			}

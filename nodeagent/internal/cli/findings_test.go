@@ -72,6 +72,50 @@ func TestStatusFindsOthersRules(t *testing.T) {
 	})
 }
 
+// A finding makes wrong the addresses that it is about, and no other of the same peer.
+func TestStatusTellsAddressesApart(t *testing.T) {
+	four, six := nstest.Peer, nstest.Peer6
+	drop := func(family string) string {
+		return strings.ReplaceAll(`nft add table FAMILY fw
+			nft add chain FAMILY fw forward '{ type filter hook forward priority 0; }'
+			nft add rule FAMILY fw forward oifname tailscale0 drop`, "FAMILY", family)
+	}
+	translate := func(family, pods, to string) string {
+		return strings.ReplaceAll(`nft add table FAMILY early
+			nft add chain FAMILY early postrouting '{ type nat hook postrouting priority 10; }'
+			nft add rule FAMILY early postrouting FAMILY saddr `+pods+` oifname tailscale0 snat to `+to, "FAMILY", family)
+	}
+	for _, tt := range []struct {
+		name, rules string
+		wrong       []string
+	}{
+		{"IPv4 is dropped", drop("ip"), []string{four}},
+		{"IPv6 is dropped", drop("ip6"), []string{six}},
+		{"both are dropped", drop("inet"), []string{four, six}},
+		{"IPv4 is translated", translate("ip", nstest.PodNetwork, "10.9.9.9"), []string{four}},
+		{"IPv6 is translated", translate("ip6", nstest.PodNetwork6, "fd00::9"), []string{six}},
+		{"answers by IPv4 are taken", "ip rule add pref 4 to " + four + " lookup 52", []string{four}},
+		{"answers by IPv6 are taken", "ip -6 rule add pref 4 to " + six + " lookup 52", []string{six}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			node := nstest.NewNode(t)
+			a := newAgent(t, nodeDocument)
+			a.want(exitYes, "apply")
+			node.Run(tt.rules)
+			var wrong []string
+			got := a.want(exitNo, "status")
+			for line := range strings.Lines(got) {
+				if words := strings.Fields(line); len(words) > 2 && words[0] == "fra1" && strings.Contains(line, "wrong: ") {
+					wrong = append(wrong, words[1])
+				}
+			}
+			if diff := cmp.Diff(tt.wrong, wrong); diff != "" {
+				t.Errorf("addresses that are wrong (-want +got):\n%s%s", diff, got)
+			}
+		})
+	}
+}
+
 // Where the CNI has started first, its rule stands behind Tailscale's, which takes what pods answer to peers. Nobody is told
 // to delete Tailscale's rule, and the agent puts it right.
 func TestAnswersTakenByTailscale(t *testing.T) {
