@@ -19,6 +19,10 @@ const (
 	DeleteChain     = "delete chain" // with its rules
 )
 
+// Spare ends the name of the set that is filled in ReplaceElements, and then takes the place of the one whose name it has
+// beside that. One that is there at another time was left by an agent that was killed amid that.
+const Spare = "-new"
+
 // iptables returns the step as a command of the iptables or ipset tool, quoted for a shell.
 func (c FirewallChange) iptables() string {
 	set := c.Backend.SetName(c.Set.Name)
@@ -33,8 +37,8 @@ func (c FirewallChange) iptables() string {
 		}
 		return fmt.Sprintf("printf '%s %s %%s\\n' %s | ipset restore", verb, set, words(c.Elements))
 	case ReplaceElements:
-		return fmt.Sprintf("{ echo create %[1]s-new %[2]s; printf 'add %[1]s-new %%s\\n' %[3]s; echo swap %[1]s-new %[1]s; "+
-			"echo destroy %[1]s-new; } | ipset restore", set, c.Set.ipset(), words(c.Elements))
+		return fmt.Sprintf("{ echo create %[4]s %[2]s; printf 'add %[4]s %%s\\n' %[3]s; echo swap %[4]s %[1]s; "+
+			"echo destroy %[4]s; } | ipset restore", set, c.Set.ipset(), words(c.Elements), set+Spare)
 	case DeleteSet:
 		return "ipset destroy " + set
 	case AddChain:
@@ -160,8 +164,13 @@ func diffIPTables(have, want *Table) []FirewallChange {
 		last = append(last, FirewallChange{Op: DeleteChain, Chain: c.bare()})
 	}
 	for _, s := range have.Sets {
-		if want.Set(s.Name).Name == "" {
-			last = append(last, FirewallChange{Op: DeleteSet, Set: s.bare()})
+		remove := FirewallChange{Op: DeleteSet, Set: s.bare()}
+		switch {
+		case want.Set(s.Name).Name != "":
+		case strings.HasSuffix(s.Name, Spare): // no rule looks it up, and its name may be wanted
+			first = slices.Insert(first, 0, remove)
+		default:
+			last = append(last, remove)
 		}
 	}
 	return append(first, last...)

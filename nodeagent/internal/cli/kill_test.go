@@ -118,6 +118,61 @@ func TestKilledAnywhere(t *testing.T) {
 	})
 }
 
+// The sets that an agent leaves that was killed amid an exchange are taken away by whoever comes next: by a cleanup, an apply
+// that has nothing else to do, and one that exchanges the same sets again, also by hand.
+func TestSparesAreTakenAway(t *testing.T) {
+	iptablesOnly(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		first := b.document(`"local_cidrs": ["192.168.0.0/24"], `)
+		a := b.agent(t, first)
+		pristine := node.Dump()
+		leave := func() {
+			for _, family := range []string{"4 hash:net family inet", "6 hash:net family inet6"} {
+				for _, name := range []string{"pods", "peers", "local"} {
+					node.Run("ipset create " + b.name.SetName(name) + strings.Replace(family, " ", "-new ", 1))
+				}
+			}
+		}
+		want := func(what, dump string) {
+			t.Helper()
+			if diff := cmp.Diff(dump, node.Dump()); diff != "" {
+				t.Fatalf("%s (-want +got):\n%s", what, diff)
+			}
+		}
+		leave()
+		if got := a.want(exitYes, "cleanup"); strings.Count(got, "ipset destroy") != 6 {
+			t.Errorf("cleanup: %s", got)
+		}
+		want("cleanup of spares alone", pristine)
+
+		second := strings.Replace(first, "10.244.1.0/24", "10.244.1.0/25", 1)
+		a.write(second)
+		a.want(exitYes, "apply")
+		exchanged := node.Dump()
+		a.write(first)
+		a.want(exitYes, "apply")
+		whole := node.Dump()
+
+		leave()
+		a.want(exitNo, "plan")
+		a.want(exitYes, "apply")
+		want("apply with nothing else to do", whole)
+		leave()
+		a.write(second)
+		a.want(exitYes, "apply")
+		want("apply that exchanges", exchanged)
+		a.write(first)
+		leave()
+		node.Run(a.want(exitNo, "plan"))
+		if got := a.want(exitYes, "apply"); got != "nothing to do\n" {
+			t.Errorf("after the commands by hand: %s", got)
+		}
+		leave()
+		a.want(exitYes, "cleanup")
+		want("cleanup", pristine)
+	})
+}
+
 // sorted orders policy rules of one priority, whose order among the agent's own does not matter.
 func sorted(own string) string {
 	var rules, rest []string

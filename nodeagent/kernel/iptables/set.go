@@ -17,7 +17,13 @@ import (
 )
 
 // setNames are the names of all sets that the agent ever makes.
-func setNames() []string { return []string{"pods4", "peers4", "local4", "pods6", "peers6", "local6"} }
+func setNames() []string {
+	names := []string{"pods4", "peers4", "local4", "pods6", "peers6", "local6"}
+	for _, name := range names {
+		names = append(names, name+desired.Spare)
+	}
+	return names
+}
 
 // haveSets says whether the kernel has ipset.
 func haveSets() bool {
@@ -106,7 +112,7 @@ func elements(entries []netip.Prefix, interval bool) ([]netip.Prefix, error) {
 
 func changeSet(c desired.FirewallChange) error {
 	name := c.Backend.SetName(c.Set.Name)
-	spare := name + "-new"
+	spare := name + desired.Spare
 	switch c.Op {
 	case desired.AddSet:
 		return create(name, c.Set)
@@ -116,10 +122,6 @@ func changeSet(c desired.FirewallChange) error {
 		return elementwise(c.Elements, name, netlink.IpsetDel)
 	case desired.DeleteSet:
 		return netlink.IpsetDestroy(name)
-	}
-	// Left by an agent that was killed right here.
-	if err := netlink.IpsetDestroy(spare); err != nil && !errors.Is(err, unix.ENOENT) {
-		return err
 	}
 	if err := create(spare, c.Set); err != nil {
 		return err
