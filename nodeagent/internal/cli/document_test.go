@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -205,9 +206,9 @@ func TestDocumentFromServer(t *testing.T) {
 // While the document's server is silent, the last good document is in force soon after the start, and is looked after as
 // ever.
 func TestServerIsSilent(t *testing.T) {
-	silent := false
+	var silent atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if silent {
+		if silent.Load() {
 			<-r.Context().Done()
 			return
 		}
@@ -221,7 +222,7 @@ func TestServerIsSilent(t *testing.T) {
 	s.stop()
 	whole, _ := parts(node.Dump())
 	node.Run("nft delete table inet tailmesh")
-	silent = true
+	silent.Store(true)
 	begin := time.Now()
 	s = startService(t, node, a, "--config", server.URL)
 	s.status("the document cannot be used; by the last good one, 2 of 2")
