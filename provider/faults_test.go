@@ -101,7 +101,7 @@ func TestPolicyLastingFaultOfTheWrite(t *testing.T) {
 								t.Error(err)
 							}
 						})),
-						ExpectError: says("cannot write the policy file", "Nothing was written"),
+						ExpectError: says("cannot write the policy file", "Whether it was written cannot be told"),
 					},
 					{
 						PreConfig: func() {

@@ -13,11 +13,12 @@ import (
 // its priority, and there another one stands that captures packets of pods.
 type OvertakenError struct {
 	Old, New, By desired.Rule
+	Move         string // what gets By out of the way
 }
 
 func (e *OvertakenError) Error() string {
 	return fmt.Sprintf("the rule `%s` cannot take the place of `%s`: it would come to stand behind the rule `%s`, which captures packets of pods; "+
-		"nothing is changed until that is moved: %s, then %s", e.New, e.Old, e.By, later(e.By).Command("add"), e.By.Command("del"))
+		"nothing is changed until then; %s", e.New, e.Old, e.By, e.Move)
 }
 
 // overtaken returns an [*OvertakenError] where the plan takes away a rule that is in front of a capturing one, for another
@@ -53,7 +54,7 @@ func (p Plan) overtaken(ctx context.Context, k kernel.Interface) error {
 				}
 				packet.Mark = 0
 				if by.Matches(packet) && captured[i].Table == by.Table && captured[i].Dev != desired.Interface {
-					return &OvertakenError{Old: p.Facts.Rules[old], New: fresh, By: by}
+					return &OvertakenError{Old: p.Facts.Rules[old], New: fresh, By: by, Move: move(p.Facts.Rules, by, fresh)}
 				}
 			}
 		}

@@ -143,7 +143,7 @@ func explain(state desired.State, facts desired.Facts, probe desired.Probe, answ
 			if r.Priority > 0 {
 				return Wrong, fmt.Sprintf("the rule `%s` comes first: let routing.priority be \"auto\"", by)
 			}
-			return Wrong, fmt.Sprintf("the rule `%s` comes first; move it: %s, then %s", by, later(by).Command("add"), by.Command("del"))
+			return Wrong, fmt.Sprintf("the rule `%s` comes first; %s", by, move(facts.Rules, by, r))
 		}
 	}
 	if answer.Reason != "" {
@@ -163,9 +163,14 @@ func (r Report) reached() map[netip.Addr]bool {
 	return out
 }
 
-// later returns the rule at the place where it would have come to stand behind the agent's and in front of Tailscale's.
-func later(r desired.Rule) desired.Rule {
-	const beforeTailscale = 5209
-	r.Priority = beforeTailscale
-	return r
+// move says how somebody's rule gets behind the agent's.
+func move(rules []desired.Rule, by, own desired.Rule) string {
+	there, ok := desired.Behind(rules, by, own.Priority, own.Table)
+	switch {
+	case !ok:
+		return "Tailscale's rules leave no place for it between them and the agent's"
+	case slices.Contains(rules, there):
+		return "it stands in the right place as well: " + by.Command("del")
+	}
+	return fmt.Sprintf("move it: %s, then %s", there.Command("add"), by.Command("del"))
 }

@@ -286,7 +286,7 @@ func TestChangeBehindRouter(t *testing.T) {
 			applied := node.Dump()
 			a.write(with(c.after))
 			_, stderr, code := a.run("apply")
-			const move = "nothing is changed until that is moved: ip rule add pref 5209 from 10.244.1.0/24 lookup 77, then ip rule del pref 0 from 10.244.1.0/24 lookup 77\n"
+			const move = "nothing is changed until then; move it: ip rule add pref 5209 from 10.244.1.0/24 lookup 77, then ip rule del pref 0 from 10.244.1.0/24 lookup 77\n"
 			if code != exitNo || !strings.HasSuffix(stderr, move) {
 				t.Errorf("exit code %d, %s", code, stderr)
 			}
