@@ -172,7 +172,7 @@ func TestVerdicts(t *testing.T) {
 			for _, r := range own {
 				f.AddRule(r)
 			}
-		}, reconcile.Wrong, "the rule `0: from 10.244.1.0/24 lookup 77` comes first; move it: ip rule add pref 5209 from " +
+		}, reconcile.Wrong, "the rule `0: from 10.244.1.0/24 lookup 77` comes first; move it: ip rule add pref 5249 from " +
 			"10.244.1.0/24 lookup 77, then ip rule del pref 0 from 10.244.1.0/24 lookup 77"},
 		{"rule gone", func(f *kernel.Fake) {
 			f.Rules = newNode().Rules
