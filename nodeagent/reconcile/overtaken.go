@@ -21,41 +21,38 @@ func (e *OvertakenError) Error() string {
 		"nothing is changed until then; %s", e.New, e.Old, e.By, e.Move)
 }
 
-// overtaken returns an [*OvertakenError] where the plan takes away a rule that is in front of a capturing one, for another
-// that would be behind it. A rule captures if the kernel's answer for a packet that no rule of the agent's takes comes from
-// its table.
+// overtaken returns an [*OvertakenError] where the plan takes away the rule that a peer's packets are taken by, in front of a
+// capturing one, for another that would be behind it. A rule captures if the kernel's answer for a packet that no rule of the
+// agent's takes comes from its table.
 func (p Plan) overtaken(ctx context.Context, k kernel.Interface) error {
-	var captured []desired.Answer
-	for _, fresh := range p.Changes.AddRules {
-		end := slices.IndexFunc(p.Facts.Rules, func(r desired.Rule) bool { return r.Family == fresh.Family && r.Priority > fresh.Priority })
-		if end < 0 {
-			end = len(p.Facts.Rules)
+	if len(p.Changes.AddRules) == 0 || len(p.Changes.DelRules) == 0 {
+		return nil
+	}
+	answers, err := unmarked(ctx, k, p.State.Probes)
+	if err != nil {
+		return err
+	}
+	for i, probe := range p.State.Probes {
+		takes := func(r desired.Rule) bool { // what the agent's rule does with packets to this peer
+			packet := probe.Packet
+			packet.Mark |= r.Mask
+			return r.Matches(packet)
 		}
-		old := slices.IndexFunc(p.Facts.Rules[:end], func(r desired.Rule) bool {
-			return r.Family == fresh.Family && slices.Contains(p.Changes.DelRules, r)
-		})
-		if old < 0 {
+		fresh := slices.IndexFunc(p.Changes.AddRules, takes)
+		if fresh < 0 || answers[i].Dev == desired.Interface {
 			continue
 		}
-		for _, by := range p.Facts.Rules[old:end] {
-			if by.Family != fresh.Family || by.Own() || by.Action != desired.Lookup {
-				continue
-			}
-			if captured == nil {
-				var err error
-				if captured, err = unmarked(ctx, k, p.State.Probes); err != nil {
-					return err
-				}
-			}
-			for i, probe := range p.State.Probes {
-				packet := probe.Packet
-				if !fresh.Matches(packet) {
-					continue
-				}
-				packet.Mark = 0
-				if by.Matches(packet) && captured[i].Table == by.Table && captured[i].Dev != desired.Interface {
-					return &OvertakenError{Old: p.Facts.Rules[old], New: fresh, By: by, Move: move(p.Facts.Rules, by, fresh)}
-				}
+		place := p.Changes.AddRules[fresh]
+		var old *desired.Rule
+		for _, r := range p.Facts.Rules {
+			packet := probe.Packet
+			packet.Mark = 0
+			switch {
+			case r.Family != place.Family || r.Priority > place.Priority:
+			case slices.Contains(p.Changes.DelRules, r) && takes(r):
+				old = &r
+			case old != nil && !r.Own() && r.Action == desired.Lookup && r.Table == answers[i].Table && r.Matches(packet):
+				return &OvertakenError{Old: *old, New: place, By: r, Move: move(p.Facts.Rules, r, place)}
 			}
 		}
 	}

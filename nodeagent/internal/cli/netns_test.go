@@ -321,6 +321,13 @@ func TestPeerBehindRouter(t *testing.T) {
 	if got := a.want(exitNo, "apply"); !strings.Contains(got, "wrong: the rule `0: from 10.244.1.0/24 lookup 77` comes first; move it") || strings.Contains(got, "has no route") {
 		t.Error(got)
 	}
+
+	// One whose address has changed is no worse off, and does not keep the others from being looked after.
+	node.Run("nft flush chain inet tailmesh postrouting")
+	a.write(strings.Replace(strings.Replace(nodeDocument, `"peers"`, rules, 1), "100.64.0.12", "100.64.0.14", 1))
+	if got := a.want(exitNo, "apply"); !strings.Contains(got, "nft add rule inet tailmesh postrouting") || !strings.Contains(got, "comes first; move it") {
+		t.Error(got)
+	}
 }
 
 func TestFixedPriorityShadowed(t *testing.T) {
