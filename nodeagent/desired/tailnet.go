@@ -25,14 +25,22 @@ type TailnetNode struct {
 // Of returns the part of the tailnet that a document's peers are followed by: those with their IDs, and those that carry a
 // tag of discover. This node itself is not in it: who it is now only a present answer tells.
 func (t *Tailnet) Of(doc config.Document) *Tailnet {
+	listed := make(map[string]bool, len(doc.Peers))
+	for _, p := range doc.Peers {
+		listed[p.ID] = p.ID != ""
+	}
 	out := &Tailnet{}
 	for _, n := range t.Peers {
-		listed := slices.ContainsFunc(doc.Peers, func(p config.Node) bool { return p.ID != "" && p.ID == n.ID })
-		if listed || slices.ContainsFunc(n.Tags, func(tag string) bool { return slices.Contains(doc.Discover.Tags, tag) }) {
+		if listed[n.ID] || n.carries(doc.Discover.Tags) {
 			out.Peers = append(out.Peers, n)
 		}
 	}
 	return out
+}
+
+// carries says whether the machine carries one of the tags.
+func (n TailnetNode) carries(tags []string) bool {
+	return slices.ContainsFunc(n.Tags, func(tag string) bool { return slices.Contains(tags, tag) })
 }
 
 // Resolve brings a document up to what tailscaled says: the addresses of nodes that have an ID are followed, and the nodes
@@ -122,8 +130,7 @@ func (r *resolver) listed() {
 
 func (r *resolver) discovered() {
 	for _, n := range r.tailnet.Peers {
-		carries := slices.ContainsFunc(n.Tags, func(tag string) bool { return slices.Contains(r.doc.Discover.Tags, tag) })
-		if carries && !slices.ContainsFunc(r.doc.Peers, func(p config.Node) bool { return p.ID != "" && p.ID == n.ID }) {
+		if n.carries(r.doc.Discover.Tags) && !slices.ContainsFunc(r.doc.Peers, func(p config.Node) bool { return p.ID != "" && p.ID == n.ID }) {
 			r.add(config.Node{Name: n.Name, ID: n.ID, Addresses: mesh(n.Addresses)})
 		}
 	}

@@ -6,8 +6,9 @@ import (
 	"strings"
 
 	"github.com/google/nftables/expr"
-	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 	"golang.org/x/sys/unix"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 )
 
 // registers are the kernel's sixteen of four bytes each, with the bits in them that are not known.
