@@ -19,6 +19,7 @@ type Set struct {
 	Family   Family
 	Interval bool           // false: elements are single hosts, and the lookup is one hash
 	Elements []netip.Prefix // sorted and disjoint
+	Foreign  bool           // the set in the kernel is of a kind that the agent does not make
 }
 
 // Chain is a list of rules at one of the kernel's hooks.
@@ -151,6 +152,9 @@ func (s Set) spec() string {
 	spec := fmt.Sprintf("type ipv%d_addr;", s.Family)
 	if s.Interval {
 		spec += " flags interval;"
+	}
+	if s.Foreign {
+		spec += " (a set that is not the agent's)"
 	}
 	return spec
 }

@@ -18,7 +18,7 @@ import (
 const maxElements = 100_000
 
 // readRuleset reads the tables of the families ip, ip6 and inet. A kernel without nf_tables has none.
-func readRuleset() (*Ruleset, error) {
+func readRuleset(uint32) (*Ruleset, error) {
 	conn, err := nftables.New(nftables.AsLasting())
 	if err != nil {
 		if errors.Is(err, unix.EPROTONOSUPPORT) {

@@ -27,16 +27,17 @@ func Again[T any](read func() (T, error)) (T, error) {
 
 // AgainNFT reads something of nftables again until no transaction was committed while it was read, or until two reads, one
 // after the other, gave the same: beside a program that never stops changing rules of its own, nothing else ever would. An
-// error of a read counts only where nothing was committed, as what is read may have been deleted.
-func AgainNFT[T any](read func() (T, error)) (T, error) {
+// error of a read counts only where nothing was committed, as what is read may have been deleted. A read is given the number
+// of transactions before it, which never comes again once there was another one; 0 where that is not known.
+func AgainNFT[T any](read func(generation uint32) (T, error)) (T, error) {
 	var before T
 	var beforeErr error
 	for i := range attempts {
 		began, err := generation()
 		if err != nil { // without permission, or without nf_tables: the read says so itself
-			return read()
+			return read(0)
 		}
-		got, err := read()
+		got, err := read(began)
 		ended, endErr := generation()
 		switch {
 		case endErr == nil && began == ended:

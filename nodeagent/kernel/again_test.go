@@ -40,7 +40,12 @@ func TestAgainNFT(t *testing.T) {
 	tables := 0
 	for _, tt := range tests {
 		calls := 0
-		got, err := kernel.AgainNFT(func() (string, error) {
+		var last uint32
+		got, err := kernel.AgainNFT(func(generation uint32) (string, error) {
+			if generation <= last {
+				t.Errorf("%s: generation %d after %d", tt.name, generation, last)
+			}
+			last = generation
 			calls++
 			value, disturbed, err := tt.read(calls)
 			if disturbed {

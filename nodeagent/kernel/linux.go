@@ -20,12 +20,15 @@ import (
 )
 
 // Linux is the networking of the network namespace that the calling thread is in. The zero value works too, but reads
-// what it has of iptables again each time, by processes.
-type Linux struct{ iptables *iptables.Firewall }
+// what it has of nftables and iptables again each time, the latter by processes.
+type Linux struct {
+	iptables *iptables.Firewall
+	elements *elements
+}
 
-// NewLinux returns the networking of the node. It remembers what it has read of iptables and is not safe for concurrent
-// use.
-func NewLinux() Linux { return Linux{iptables: iptables.New()} }
+// NewLinux returns the networking of the node. It remembers what it has read of nftables and iptables and is not safe for
+// concurrent use.
+func NewLinux() Linux { return Linux{iptables: iptables.New(), elements: &elements{}} }
 
 func (l Linux) firewall() *iptables.Firewall {
 	if l.iptables == nil {
@@ -47,8 +50,8 @@ func (l Linux) Facts(context.Context) (desired.Facts, error) {
 		return f, fmt.Errorf("list policy rules: %w", err)
 	}
 	var counters map[string]desired.Counter
-	table, err := AgainNFT(func() (table *desired.Table, err error) {
-		table, counters, err = readTable()
+	table, err := AgainNFT(func(generation uint32) (table *desired.Table, err error) {
+		table, counters, err = readTable(l.elements.at(generation))
 		return table, err
 	})
 	if err != nil {

@@ -65,8 +65,30 @@ func noNFTables(err error) bool {
 	return errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
-// readTable reads the agent's own table and what its rules have counted. A kernel without nf_tables has none.
-func readTable() (*desired.Table, map[string]desired.Counter, error) {
+// elements are what is in the table's sets, by the number of transactions that nftables had made. Without another one they
+// are the same still, as nft itself takes for granted, so that thousands of peers need not be listed in every pass.
+type elements struct {
+	generation uint32
+	sets       map[string][]netip.Prefix
+}
+
+// at returns what is known of a generation, to which a read adds what it finds, or nil where nothing is to be remembered.
+// The first read of a generation is not: the kernel counts a transaction a moment before all of it is in force.
+func (e *elements) at(generation uint32) map[string][]netip.Prefix {
+	switch {
+	case e == nil || generation == 0:
+		return nil
+	case e.generation != generation:
+		*e = elements{generation: generation}
+	case e.sets == nil:
+		e.sets = map[string][]netip.Prefix{}
+	}
+	return e.sets
+}
+
+// readTable reads the agent's own table and what its rules have counted. A kernel without nf_tables has none. Elements of
+// sets that are known are not read; those that are read are added.
+func readTable(known map[string][]netip.Prefix) (*desired.Table, map[string]desired.Counter, error) {
 	conn, err := nftables.New(nftables.AsLasting())
 	if err != nil {
 		if noNFTables(err) {
@@ -94,10 +116,17 @@ func readTable() (*desired.Table, map[string]desired.Counter, error) {
 		return nil, nil, err
 	}
 	for _, s := range sets {
-		set, err := readSet(conn, s)
-		if err != nil {
-			return nil, nil, err
+		set := shapeOf(s)
+		elements, there := known[s.Name]
+		if !there && set.Family != 0 {
+			if elements, err = readElements(conn, s); err != nil {
+				return nil, nil, err
+			}
+			if known != nil && !set.Foreign {
+				known[s.Name] = elements
+			}
 		}
+		set.Elements = elements
 		out.Sets = append(out.Sets, set)
 	}
 	chains, err := conn.ListChainsOfTableFamily(nftables.TableFamilyINet)
@@ -128,36 +157,43 @@ func readTable() (*desired.Table, map[string]desired.Counter, error) {
 	return out, counters, nil
 }
 
-func readSet(conn *nftables.Conn, s *nftables.Set) (desired.Set, error) {
-	set := desired.Set{Name: s.Name, Interval: s.Interval}
+// shapeOf returns a set without its elements.
+func shapeOf(s *nftables.Set) desired.Set {
+	// Elements must come and go by transactions alone.
+	set := desired.Set{Name: s.Name, Interval: s.Interval, Foreign: s.Dynamic || s.HasTimeout || s.IsMap || s.Constant}
 	switch s.KeyType.Name {
 	case nftables.TypeIPAddr.Name:
 		set.Family = desired.IPv4
 	case nftables.TypeIP6Addr.Name:
 		set.Family = desired.IPv6
 	default:
-		return set, nil // not of the agent's making; its shape tells
+		set.Foreign = true
 	}
-	elements, err := conn.GetSetElements(s)
+	return set
+}
+
+func readElements(conn *nftables.Conn, s *nftables.Set) ([]netip.Prefix, error) {
+	list, err := conn.GetSetElements(s)
 	if err != nil {
-		return set, err
+		return nil, err
 	}
 	if !s.Interval {
-		for _, e := range elements {
+		var hosts []netip.Prefix
+		for _, e := range list {
 			if addr, ok := netip.AddrFromSlice(e.Key); ok {
-				set.Elements = append(set.Elements, netip.PrefixFrom(addr, addr.BitLen()))
+				hosts = append(hosts, netip.PrefixFrom(addr, addr.BitLen()))
 			}
 		}
-		slices.SortFunc(set.Elements, func(x, y netip.Prefix) int { return x.Addr().Compare(y.Addr()) })
-		return set, nil
+		slices.SortFunc(hosts, func(x, y netip.Prefix) int { return x.Addr().Compare(y.Addr()) })
+		return hosts, nil
 	}
-	slices.SortFunc(elements, func(x, y nftables.SetElement) int {
+	slices.SortFunc(list, func(x, y nftables.SetElement) int {
 		// Where one network ends another may begin: the end comes first.
 		return cmp.Or(slices.Compare(x.Key, y.Key), boolCompare(y.IntervalEnd, x.IntervalEnd))
 	})
 	var b netipx.IPSetBuilder
 	var first netip.Addr
-	for _, e := range elements {
+	for _, e := range list {
 		addr, ok := netip.AddrFromSlice(e.Key)
 		switch {
 		case !ok:
@@ -175,10 +211,9 @@ func readSet(conn *nftables.Conn, s *nftables.Set) (desired.Set, error) {
 	}
 	all, err := b.IPSet()
 	if err != nil {
-		return set, err
+		return nil, err
 	}
-	set.Elements = all.Prefixes()
-	return set, nil
+	return all.Prefixes(), nil
 }
 
 func boolCompare(x, y bool) int {

@@ -4,6 +4,8 @@ package kernel_test
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -26,7 +28,7 @@ func TestOwnTableChangedByOthers(t *testing.T) {
 		}},
 	}}}
 	packet := desired.Packet{Src: netip.MustParseAddr("10.244.1.2"), Dst: netip.MustParseAddr("100.64.0.12"), Iif: "cni0"}
-	k := kernel.Linux{}
+	k := kernel.NewLinux() // which does not list elements again that cannot have changed
 	pending := func() (desired.Changes, desired.Facts) {
 		t.Helper()
 		facts, err := k.Facts(t.Context())
@@ -48,6 +50,14 @@ func TestOwnTableChangedByOthers(t *testing.T) {
 	}
 	mend("a fresh table")
 	healthy := n.Run("nft list table inet tailmesh")
+	replaced := func(set string) string { // by a table whose set is another, and whose rule nft compiles in its own way
+		file := filepath.Join(t.TempDir(), "table.nft")
+		text := "delete table inet tailmesh\n" + strings.Replace(healthy, "type ipv4_addr\n", set+"\n", 1)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return "nft -f " + file
+	}
 	for _, tt := range []struct {
 		name, do string
 		unmarked bool
@@ -58,8 +68,13 @@ func TestOwnTableChangedByOthers(t *testing.T) {
 		{name: "a set of others", do: "nft add set inet tailmesh other '{ type inet_service; }'"},
 		{name: "a rule in front", do: "nft insert rule inet tailmesh prerouting drop"},
 		{name: "an element", do: "nft add element inet tailmesh peers4 '{ 192.0.2.1 }'"},
+		{name: "a set whose elements expire", do: replaced("type ipv4_addr; timeout 1h"), unmarked: true},
+		{name: "a set of packets' making", do: replaced("type ipv4_addr; size 10; flags dynamic"), unmarked: true},
+		{name: "a set that cannot change", do: replaced("type ipv4_addr; flags constant"), unmarked: true},
 		{name: "emptied", do: "nft flush table inet tailmesh", unmarked: true},
 	} {
+		pending()
+		pending()
 		n.Run(tt.do)
 		changes, facts := pending()
 		if changes.Empty() {
