@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink/nl"
@@ -24,35 +25,78 @@ func addRule(r desired.Rule) error {
 }
 
 // deleteRule deletes a rule of the agent's; that it is gone already is no error. The kernel deletes the first rule that
-// has all that is named, so a more particular rule that stands in front is first moved behind, while this one still does
-// its work.
+// has all that is named, so those of the agent's in front that have it, and more, are first put behind. What is not of the
+// form in which the agent adds rules is named to the kernel in the kernel's own words.
 func deleteRule(r desired.Rule) error {
-	if !r.Dst.IsValid() {
-		list, err := Again(rules)
+	plain := desired.Rule{
+		Family: r.Family, Priority: r.Priority, Src: r.Src, Dst: r.Dst, Mark: r.Mark, Mask: r.Mask,
+		Action: desired.Lookup, Table: r.Table, Protocol: r.Protocol,
+	}
+	if r == plain && r.Dst.IsValid() { // one of thousands, perhaps, and none of another shape is in front
+		return present(changeRule(unix.RTM_DELRULE, 0, r))
+	}
+	messages, err := Again(func() ([][]byte, error) { return ruleMessages(r.Family) })
+	if err != nil {
+		return err
+	}
+	for _, m := range messages {
+		other, err := DecodeRule(m)
 		if err != nil {
 			return err
 		}
-		for _, other := range list {
-			if other == r {
-				break
-			}
-			general := other
-			general.Dst = netip.Prefix{}
-			if general != r {
-				continue
-			}
-			if err := changeRule(unix.RTM_DELRULE, 0, other); err != nil {
-				return err
-			}
-			if err := addRule(other); err != nil {
-				return err
-			}
+		if other == r {
+			return present(sendRule(unix.RTM_DELRULE, 0, m))
+		}
+		if !namedBy(r, other) {
+			continue
+		}
+		// The kernel appends a rule to those of its priority: there is no moment without it.
+		if err := sendRule(unix.RTM_NEWRULE, unix.NLM_F_CREATE, m); err != nil {
+			return err
+		}
+		if err := sendRule(unix.RTM_DELRULE, 0, m); err != nil {
+			return err
 		}
 	}
-	if err := changeRule(unix.RTM_DELRULE, 0, r); !errors.Is(err, unix.ENOENT) {
-		return err
-	}
 	return nil
+}
+
+func present(err error) error {
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+// namedBy says whether the kernel, asked to delete a rule, takes another for it (rule_find in net/core/fib_rules.c): one that
+// has all that is named. Whether a rule is inverted it does not look at.
+func namedBy(r, other desired.Rule) bool {
+	return other.Family == r.Family && other.Priority == r.Priority && other.Protocol == r.Protocol && other.Action == r.Action &&
+		unnamedOrSame(r.Table, other.Table) && unnamedOrSame(r.Mark, other.Mark) && unnamedOrSame(r.Mask, other.Mask) &&
+		unnamedOrSame(r.Src, other.Src) && unnamedOrSame(r.Dst, other.Dst) && unnamedOrSame(r.Iif, other.Iif) &&
+		unnamedOrSame(r.Oif, other.Oif) && unnamedOrSame(r.Target, other.Target) && unnamedOrSame(r.Other, other.Other)
+}
+
+func unnamedOrSame[T comparable](named, other T) bool {
+	var unnamed T
+	return named == unnamed || named == other
+}
+
+// ruleMessages lists the policy rules of a family as the kernel tells them.
+func ruleMessages(f desired.Family) ([][]byte, error) {
+	req := nl.NewNetlinkRequest(unix.RTM_GETRULE, unix.NLM_F_DUMP)
+	req.AddData(nl.NewIfInfomsg(int(familyNumber(f))))
+	return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWRULE)
+}
+
+// sendRule sends a rule that the kernel has listed, without those flags that say how it fares.
+func sendRule(message, flags int, listed []byte) error {
+	header := *nl.DeserializeRtMsg(listed)
+	header.Flags &= invert
+	req := nl.NewNetlinkRequest(message, flags|unix.NLM_F_ACK)
+	req.AddRawData(slices.Concat(header.Serialize(), listed[header.Len():]))
+	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	return err
 }
 
 // changeRule sends a rule with the selectors that the agent's have: networks and a mark.
