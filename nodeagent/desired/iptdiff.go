@@ -179,7 +179,7 @@ func diffIPTables(have, want *Table) []FirewallChange {
 func sameSets(have, want *Table) bool {
 	return !slices.ContainsFunc(want.Sets, func(s Set) bool {
 		old := have.Set(s.Name)
-		return old.Name != "" && old.ipset() != s.ipset()
+		return old.Name != "" && (old.Foreign || old.Family != s.Family || old.Interval != s.Interval)
 	})
 }
 

@@ -205,7 +205,10 @@ func TestRepairIPTables(t *testing.T) {
 			{"pods flushed", "ipset flush SET-pods4"},
 			{"pods widened", "ipset add SET-pods4 10.0.0.0/9"},
 			{"sets destroyed", "IPT -t mangle -F TAILMESH-PREROUTING\nIPT -t nat -F TAILMESH-POSTROUTING\nipset destroy SET-peers4\nipset destroy SET-pods4"},
-			{"set of another type", "IPT -t mangle -F TAILMESH-PREROUTING\nIPT -t nat -F TAILMESH-POSTROUTING\nipset destroy SET-peers4\nipset create SET-peers4 hash:net"},
+		}
+		for _, kind := range []string{"hash:net", "hash:ip,port", "hash:ip family inet6", "bitmap:ip range 100.64.0.0/16", "list:set"} {
+			tests = append(tests, struct{ name, damage string }{"set of type " + kind, "IPT -t mangle -F TAILMESH-PREROUTING\n" +
+				"IPT -t nat -F TAILMESH-POSTROUTING\nipset destroy SET-peers4\nipset create SET-peers4 " + kind})
 		}
 		node := b.node(t)
 		node.Run(b.tools("IPT -w -t mangle -N KUBE-HINT"))
