@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
@@ -221,18 +222,54 @@ func (n *Node) Look(ctx context.Context, p Plan) (Report, error) {
 	return judge(ctx, n.Kernel, p, p.Facts)
 }
 
-// Cleanup takes everything of the agent's from the node and returns what that was, as commands.
+// Cleanup takes everything of the agent's from the node and returns what that was, as commands. What cannot be taken away
+// keeps nothing else from it: the error then is a [*LeftError].
 func (n *Node) Cleanup(ctx context.Context) ([]string, error) {
 	facts, err := n.Kernel.Facts(ctx)
 	if err != nil {
 		return nil, err
 	}
 	changes := desired.Diff(facts, desired.State{})
-	if changes.Empty() {
-		return nil, nil
+	steps := make([]desired.Changes, 0, len(changes.Firewall)+1)
+	for _, c := range changes.Firewall {
+		steps = append(steps, desired.Changes{Firewall: []desired.FirewallChange{c}})
 	}
-	return changes.Lines(), n.Kernel.Apply(ctx, changes)
+	steps = append(steps, desired.Changes{DelRules: changes.DelRules})
+	var gone []string
+	var reasons []error
+	for _, step := range steps {
+		if ctx.Err() != nil {
+			reasons = append(reasons, context.Cause(ctx))
+			break
+		}
+		if err := n.Kernel.Apply(ctx, step); err != nil {
+			reasons = append(reasons, err)
+			continue
+		}
+		gone = append(gone, step.Lines()...)
+	}
+	if reasons != nil {
+		return nil, &LeftError{Gone: gone, Reasons: reasons}
+	}
+	return gone, nil
 }
+
+// LeftError says that not everything of the agent's could be taken away.
+type LeftError struct {
+	Gone    []string // what was, as commands
+	Reasons []error  // at least one
+}
+
+func (e *LeftError) Error() string {
+	words := make([]string, len(e.Reasons))
+	for i, reason := range e.Reasons {
+		words[i] = reason.Error()
+	}
+	return "not everything could be taken away: " + strings.Join(words, "; ")
+}
+
+// Unwrap returns the reasons.
+func (e *LeftError) Unwrap() []error { return e.Reasons }
 
 // answers asks for the way of each probe's packet with the mark that the firewall gives it now. A probe without an
 // interface to come in by gets the zero answer.

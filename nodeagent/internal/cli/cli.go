@@ -166,15 +166,22 @@ func (c *command) fail(executed *cobra.Command, err error) int {
 	if errors.Is(err, os.ErrPermission) && !isFile(err) {
 		message = fmt.Sprintf("not permitted: run as root, or with CAP_NET_ADMIN (%v)", err)
 	}
+	left, some := errors.AsType[*reconcile.LeftError](err)
 	if c.json {
 		out := failure{header: newHeader(executed.Name()), Error: message}
+		if some {
+			out.Changes = left.Gone
+		}
 		if invalid, ok := errors.AsType[*config.Error](err); ok {
 			out.Problems = invalid.Problems
 		}
 		c.printJSON(out)
-	} else {
-		fmt.Fprintf(c.env.Stderr, "tailmesh-agent: %s\n", message)
+		return code
 	}
+	if some {
+		printLines(c.env.Stdout, left.Gone)
+	}
+	fmt.Fprintf(c.env.Stderr, "tailmesh-agent: %s\n", message)
 	return code
 }
 

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -362,6 +363,42 @@ func TestCleanupOfEveryFirewall(t *testing.T) {
 	if diff := cmp.Diff(before, node.Dump()); diff != "" {
 		t.Errorf("(-before +after):\n%s", diff)
 	}
+}
+
+// What somebody else's rules use cannot be taken away. cleanup says so, and leaves nothing beside it.
+func TestCleanupOfWhatOthersUse(t *testing.T) {
+	iptablesOnly(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		before := node.Dump()
+		a := b.agent(t, b.document(`"routing": {"fail_closed": true, "mode": "rules"}, `))
+		a.want(exitYes, "apply")
+		node.Run(b.tools("IPT -w -t mangle -I PREROUTING 1 -i lo -j TAILMESH-PREROUTING\nIPT -w -t nat -A POSTROUTING -m set --match-set SET-peers4 dst -j ACCEPT"))
+		stdout, stderr, code := a.run("cleanup")
+		const intro = "tailmesh-agent: not everything could be taken away: "
+		if code != exitUnknown || !strings.HasPrefix(stderr, intro) || strings.Count(stderr, "\n") != 1 ||
+			!strings.Contains(stderr, "-X TAILMESH-PREROUTING") || !strings.Contains(stderr, "ipset destroy "+b.name.SetName("peers4")) {
+			t.Errorf("exit code %d, %s", code, stderr)
+		}
+		if !strings.Contains(stdout, "ip rule del pref 0") || strings.Contains(stdout, b.tools("IPT -t mangle -F TAILMESH-PREROUTING")) {
+			t.Errorf("it says that it made these changes:\n%s", stdout)
+		}
+		own, _ := parts(node.Dump())
+		for line := range strings.Lines(own) {
+			if !strings.Contains(line, "TAILMESH-PREROUTING") && !strings.Contains(line, b.name.SetName("peers4")) {
+				t.Errorf("left: %s", line)
+			}
+		}
+		var failed failure
+		stdout, stderr, code = a.run("cleanup", "--json")
+		if err := json.Unmarshal([]byte(stdout), &failed); err != nil || failed.Error == "" || stderr != "" || code != exitUnknown {
+			t.Errorf("exit code %d, %v, %s%s", code, err, stdout, stderr)
+		}
+		node.Run(b.tools("IPT -w -t mangle -D PREROUTING 1\nIPT -w -t nat -F POSTROUTING"))
+		a.want(exitYes, "cleanup")
+		if diff := cmp.Diff(before, node.Dump()); diff != "" {
+			t.Errorf("(-before +after):\n%s", diff)
+		}
+	})
 }
 
 // children is what the processes that this one has started and seen end have cost: none ends without page faults.

@@ -26,6 +26,7 @@ func newHeader(command string) header { return header{SchemaVersion: schemaVersi
 type failure struct {
 	header
 	Error    string           `json:"error"`
+	Changes  []string         `json:"changes,omitempty"` // that cleanup made all the same
 	Problems []config.Problem `json:"problems,omitempty"`
 }
 
