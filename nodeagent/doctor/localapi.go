@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/tailscale"
 )
 
 // localTimeout is how long tailscaled may take. It answers from memory.
@@ -101,12 +103,8 @@ type (
 )
 
 func (n *nodeJSON) node() TailscaleNode {
-	name, _, _ := strings.Cut(n.DNSName, ".")
-	if name == "" {
-		name = n.HostName
-	}
 	out := TailscaleNode{
-		ID: n.ID, Name: name, Addresses: n.TailscaleIPs, Tags: n.Tags,
+		ID: n.ID, Name: tailscale.Name(n.DNSName, n.HostName), Addresses: n.TailscaleIPs, Tags: n.Tags,
 		Online: n.Online, Expired: n.Expired, Allowed: n.AllowedIPs, Endpoint: n.CurAddr,
 	}
 	if n.KeyExpiry != nil {

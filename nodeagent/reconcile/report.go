@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel"
@@ -69,7 +70,7 @@ func judge(ctx context.Context, k kernel.Interface, p Plan, facts desired.Facts)
 		Pending:  desired.Diff(facts, p.State).Lines(),
 		Peers:    make([]Peer, len(p.State.Probes)),
 		Notes:    p.State.Notes,
-		Counters: facts.Counters,
+		Counters: counters(p.State, facts.Counters),
 	}
 	var right []desired.Probe
 	var places []int
@@ -98,6 +99,21 @@ func judge(ctx context.Context, k kernel.Interface, p Plan, facts desired.Facts)
 		r.Peers = append(r.Peers, Peer{Name: stranded.Peer, Address: stranded.Address, Verdict: Wrong, Why: stranded.Why})
 	}
 	return r, nil
+}
+
+// counters returns those of the rules that are wanted. What others put into the agent's tables counts there, too.
+func counters(state desired.State, all map[string]desired.Counter) map[string]desired.Counter {
+	own := map[string]desired.Counter{}
+	for _, t := range state.Tables {
+		for _, c := range t.Chains {
+			for _, r := range c.Rules {
+				if n, there := all[r.Comment]; there && !r.Foreign && utf8.ValidString(r.Comment) {
+					own[r.Comment] = n
+				}
+			}
+		}
+	}
+	return own
 }
 
 // explainReply gives the verdict on the way back, when the way there is right.

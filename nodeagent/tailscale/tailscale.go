@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 )
@@ -88,12 +89,22 @@ func (c *Client) Tailnet(ctx context.Context) (*desired.Tailnet, error) {
 }
 
 func (p *peerStatus) node() desired.TailnetNode {
-	// The first label of the DNS name is unique in a tailnet; the host name is what the machine calls itself.
-	name, _, _ := strings.Cut(p.DNSName, ".")
+	return desired.TailnetNode{ID: p.ID, Name: Name(p.DNSName, p.HostName), Addresses: p.TailscaleIPs, Tags: p.Tags}
+}
+
+// Name returns what to call a machine of the tailnet: the first label of its DNS name, which is unique there, or else what
+// it calls itself, as far as that is a word in one line.
+func Name(dnsName, hostName string) string {
+	name, _, _ := strings.Cut(dnsName, ".")
 	if name == "" {
-		name = p.HostName
+		name = hostName
 	}
-	return desired.TailnetNode{ID: p.ID, Name: name, Addresses: p.TailscaleIPs, Tags: p.Tags}
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) || r == ' ' {
+			return '_'
+		}
+		return r
+	}, name)
 }
 
 // What is asked of watch-ipn-bus (ipn.NotifyWatchOpt): the state at once, and changes of the tailnet at most every few

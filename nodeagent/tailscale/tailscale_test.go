@@ -72,6 +72,20 @@ func TestTailnet(t *testing.T) {
 	}
 }
 
+func TestName(t *testing.T) {
+	for _, tt := range []struct{ dns, host, want string }{
+		{"fra1.tail.ts.net.", "localhost", "fra1"},
+		{"", "bare", "bare"},
+		{"", "Zoë's phone", "Zoë's_phone"},
+		{"", "a\x1b[31m\nnote: all is well\u202e", "a_[31m_note:_all_is_well_"},
+		{"", "", ""},
+	} {
+		if got := Name(tt.dns, tt.host); got != tt.want {
+			t.Errorf("%q, %q: got %q, want %q", tt.dns, tt.host, got, tt.want)
+		}
+	}
+}
+
 func TestTailnetErrors(t *testing.T) {
 	answer := func(status int, text string) *Client {
 		return serve(t, func(w http.ResponseWriter, _ *http.Request) {

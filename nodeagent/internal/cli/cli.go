@@ -63,7 +63,7 @@ type command struct {
 // Run runs one command line and returns the exit code.
 func Run(ctx context.Context, env Env, args []string) int {
 	out := &answerWriter{w: env.Stdout}
-	env.Stdout = out
+	env.Stdout, env.Stderr = printable{out}, printable{env.Stderr}
 	c := &command{env: env}
 	root := c.root()
 	root.SetArgs(args)

@@ -147,3 +147,25 @@ func TestAnswersTakenByTailscale(t *testing.T) {
 		t.Errorf("cleanup left something (-before +after):\n%s", diff)
 	}
 }
+
+// What somebody else has put into the agent's own table is no rule of the agent's, whatever it is called, and whether or not
+// it is to go.
+func TestCountersAreTheAgentsOwn(t *testing.T) {
+	node := nstest.NewNode(t)
+	a := newAgent(t, nodeDocument)
+	a.want(exitYes, "apply")
+	node.Run("nft add rule inet tailmesh prerouting counter comment '\"mine \xff\x1b[31m\"'")
+	pending := a.want(exitNo, "status")
+	a.write(strings.Replace(nodeDocument, `"pod_cidrs": ["10.244.1.0/24", "fd00:10:244:1::/64"],`, "", 1))
+	node.StopRouter()
+	node.Run("ip addr flush dev kube-bridge")
+	stays := a.want(exitUnknown, "status") // nobody knows what would be right
+	for _, got := range []string{pending, stays} {
+		if strings.Contains(got, "mine") || !strings.Contains(got, "sources of pods to peers, IPv4") {
+			t.Error(got)
+		}
+	}
+	if !strings.Contains(node.Run("nft list table inet tailmesh"), "mine") {
+		t.Error("the rule is not there: this test proves nothing")
+	}
+}
