@@ -34,9 +34,9 @@ func addresses(n int) []string {
 	return out
 }
 
-func document(t testing.TB, mode string, peers ...string) string {
+func document(t testing.TB, backend, mode string, peers ...string) string {
 	doc := config.New()
-	doc.Mesh, doc.Routing.Mode = "bench", mode
+	doc.Mesh, doc.Firewall.Backend, doc.Routing.Mode = "bench", backend, mode
 	doc.Node = config.Node{Name: "ams1", Addresses: []netip.Addr{netip.MustParseAddr(nstest.OwnAddress)}}
 	doc.PodCIDRs = []netip.Prefix{netip.MustParsePrefix(nstest.PodNetwork)}
 	for i, a := range peers {
@@ -46,6 +46,8 @@ func document(t testing.TB, mode string, peers ...string) string {
 	check(t, err)
 	return string(text)
 }
+
+func backends() []string { return []string{config.BackendNFTables, config.BackendIPTables} }
 
 // newNode is a node whose tailscaled knows a thousand peers.
 func newNode(t testing.TB) *nstest.Node {
@@ -131,7 +133,9 @@ func TestTable(t *testing.T) {
 	fmt.Fprint(r, "\n\n")
 	agent := binary(t)
 	converge(t, r, agent)
-	react(t, r)
+	for _, backend := range backends() {
+		react(t, r, backend)
+	}
 	weigh(t, r, agent)
 	forward(t, r, agent)
 	check(t, r.Flush())

@@ -29,38 +29,79 @@ import (
 // converge takes the time from nothing to everything in place, with the agent's verification of every peer.
 func converge(t testing.TB, r *report, agent string) {
 	node := newNode(t)
-	fmt.Fprintln(r, "from nothing to converged\tscript\tprocesses\tagent\tprocesses\tratio\ttarget")
+	fmt.Fprint(r, "from nothing to converged\tscript\tprocesses")
+	for _, backend := range backends() {
+		fmt.Fprintf(r, "\t%s\tprocesses\tratio", backend)
+	}
+	fmt.Fprintln(r)
+	var targets []string
 	for _, n := range []int{1, 10, 100, 1000} {
 		list := addresses(n)
-		peers := write(t, "peers", strings.Join(list, "\n")+"\n")
-		doc := write(t, "node.json", document(t, config.ModeMark, list...))
-		var script, own []time.Duration
-		for range min(5, max(1, 1000/n)) {
-			script = append(script, took(t, "sh", "testdata/naive.sh", peers))
+		script := []string{"sh", "testdata/naive.sh", write(t, "peers", strings.Join(list, "\n")+"\n")}
+		var times []time.Duration
+		undo := func() {
 			if got := strings.Count(node.Run("iptables -t nat -S POSTROUTING"), "SNAT"); got != n {
 				t.Fatalf("the script made %d translations of %d", got, n)
 			}
 			node.Run("iptables -t nat -F\nwhile ip rule del pref 100 2>/dev/null; do :; done")
 		}
-		for range 5 {
-			own = append(own, took(t, agent, "apply", "--config", doc, "--lock", doc+".lock", "--socket", doc+".none"))
-			took(t, agent, "cleanup", "--lock", doc+".lock")
+		for range min(5, max(1, 1000/n)) {
+			times = append(times, took(t, script...))
+			undo()
 		}
-		ratio := float64(median(script)) / float64(median(own))
-		target := ""
-		if n == 1000 {
-			target = r.target("20 times faster at 1000 peers", ratio >= 20)
+		fmt.Fprintf(r, "%d peers\t%s\t%d", n, ms(median(times)), processes(t, script...))
+		undo()
+		for _, backend := range backends() {
+			doc := write(t, "node.json", document(t, backend, config.ModeMark, list...))
+			apply := []string{agent, "apply", "--config", doc, "--lock", doc + ".lock", "--socket", doc + ".none"}
+			undo := func() { took(t, agent, "cleanup", "--lock", doc+".lock") }
+			var own []time.Duration
+			for range 5 {
+				own = append(own, took(t, apply...))
+				undo()
+			}
+			ratio, started := float64(median(times))/float64(median(own)), processes(t, apply...)
+			undo()
+			fmt.Fprintf(r, "\t%s\t%d\t%.1fx", ms(median(own)), started, ratio)
+			if n == 1000 {
+				targets = append(targets,
+					r.target(backend+": 20 times faster than the script at 1000 peers", ratio >= 20),
+					r.target(backend+": no more than 10 processes at 1000 peers", started <= 10))
+			}
 		}
-		fmt.Fprintf(r, "%d peers\t%s\t%d\t%s\t1\t%.1fx\t%s\n", n, ms(median(script)), 1+2*n, ms(median(own)), ratio, target)
+		fmt.Fprintln(r)
 	}
-	fmt.Fprintln(r)
+	fmt.Fprintf(r, "%s\n\n", strings.Join(targets, "\n"))
 }
 
-func took(t testing.TB, name string, args ...string) time.Duration {
+// processes counts the processes that a command takes, itself among them: each program on its PATH counts, and then runs.
+func processes(t testing.TB, command ...string) int {
+	t.Helper()
+	dir := t.TempDir()
+	log := filepath.Join(t.TempDir(), "log")
+	check(t, os.WriteFile(log, nil, 0o600))
+	for _, folder := range slices.Backward(filepath.SplitList(os.Getenv("PATH"))) { // the first one's program is the last written
+		programs, _ := os.ReadDir(folder) // not every folder of a PATH exists
+		for _, p := range programs {
+			text := fmt.Sprintf("#!/bin/sh\necho >>%s\nexec %s \"$@\"\n", log, filepath.Join(folder, p.Name()))
+			check(t, os.WriteFile(filepath.Join(dir, p.Name()), []byte(text), 0o700))
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), "PATH="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", command, err, out)
+	}
+	text, err := os.ReadFile(log)
+	check(t, err)
+	return 1 + bytes.Count(text, []byte("\n"))
+}
+
+func took(t testing.TB, command ...string) time.Duration {
 	t.Helper()
 	begin := time.Now()
-	if out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput(); err != nil {
-		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", command, err, out)
 	}
 	return time.Since(begin)
 }
@@ -172,8 +213,8 @@ func (s *service) idle() {
 
 // react takes the time of a pass with nothing to do; from the begin of a pass until a peer more or less is in force, and
 // until every peer is verified; and from damage until its repair is in force, the quiet time of the debounce included.
-func react(t testing.TB, r *report) {
-	const rounds = 15
+func react(t testing.TB, r *report, backend string) {
+	const rounds = 10
 	node := newNode(t)
 	type row struct {
 		name   string
@@ -184,6 +225,10 @@ func react(t testing.TB, r *report) {
 	whole := func(_ time.Time, p pass) time.Duration { return p.Took }
 	force := func(_ time.Time, p pass) time.Duration { return p.inForce.Sub(p.Begin) }
 	given := func(_ time.Time, p pass) time.Duration { return p.given.Sub(p.Begin) }
+	flush := "nft flush table inet tailmesh"
+	if backend == config.BackendIPTables {
+		flush = "iptables -t mangle -F TAILMESH-PREROUTING"
+	}
 	healed := func(began time.Time, p pass) time.Duration { return p.inForce.Sub(began) }
 	const ms10, ms20, ms250 = 10 * time.Millisecond, 20 * time.Millisecond, 250 * time.Millisecond
 	rows := []row{
@@ -194,16 +239,17 @@ func react(t testing.TB, r *report) {
 		{"one peer more, verified", 0, "more", whole},
 		{"one peer less, in force", 0, "less", force},
 		{"own rules deleted", ms250, "ip rule del pref 0 fwmark 0x2000/0x2000", healed},
-		{"own table flushed", ms250, "nft flush table inet tailmesh", healed},
+		{"own chains flushed", ms250, flush, healed},
 		{"ruleset flushed", ms250, "nft flush ruleset", healed},
 	}
 	results := make([][]time.Duration, len(rows))
 	var least []time.Duration
 	for _, n := range []int{1, 10, 100, 1000} {
 		list := addresses(n)
-		s := startService(t, node, document(t, config.ModeMark, list...))
+		s := startService(t, node, document(t, backend, config.ModeMark, list...))
 		documents := map[string]string{
-			"more": document(t, config.ModeMark, append([]string{nstest.Peer}, list...)...), "less": document(t, config.ModeMark, list...),
+			"more": document(t, backend, config.ModeMark, append([]string{nstest.Peer}, list...)...),
+			"less": document(t, backend, config.ModeMark, list...),
 		}
 		times := make([][]time.Duration, len(rows))
 		for range rounds {
@@ -230,12 +276,12 @@ func react(t testing.TB, r *report) {
 		}
 		s.stop()
 	}
-	fmt.Fprintln(r, "what the agent does\t1 peer\t10 peers\t100 peers\t1000 peers\tat best\ttarget")
+	fmt.Fprintln(r, "what the agent does, "+backend+"\t1 peer\t10 peers\t100 peers\t1000 peers\tat best\ttarget")
 	for i, row := range rows {
 		at := results[i]
 		target := ""
 		if row.limit > 0 {
-			target = r.target(fmt.Sprintf("%s within %d ms at 1000 peers", row.name, row.limit.Milliseconds()), r.fair(at[3], least[i]) < row.limit)
+			target = r.target(fmt.Sprintf("%s: %s within %d ms at 1000 peers", backend, row.name, row.limit.Milliseconds()), r.fair(at[3], least[i]) < row.limit)
 		}
 		fmt.Fprintf(r, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.name, ms(at[0]), ms(at[1]), ms(at[2]), ms(at[3]), ms(least[i]), target)
 	}
@@ -245,7 +291,7 @@ func react(t testing.TB, r *report) {
 // weigh starts the agent as a service with a thousand peers.
 func weigh(t testing.TB, r *report, agent string) {
 	newNode(t)
-	doc := write(t, "node.json", document(t, config.ModeMark, addresses(1000)...))
+	doc := write(t, "node.json", document(t, config.BackendNFTables, config.ModeMark, addresses(1000)...))
 	log, err := os.Create(doc + ".log")
 	check(t, err)
 	defer log.Close()

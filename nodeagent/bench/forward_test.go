@@ -27,6 +27,7 @@ const (
 // variant is a node with something on it that routes pods' packets.
 type variant struct {
 	kind    string // noAgent, script, or a mode of the agent
+	backend string // of the agent
 	peers   int
 	others  bool // tailscaled and kube-proxy have their rules there, as on any node of a cluster
 	node    *nstest.Node
@@ -40,26 +41,35 @@ const (
 )
 
 func (v *variant) String() string {
-	if v.peers == 0 {
+	switch {
+	case v.peers == 0:
 		return v.kind
+	case v.backend == "":
+		return fmt.Sprintf("%s, %d", v.kind, v.peers)
 	}
-	return fmt.Sprintf("%s, %d", v.kind, v.peers)
+	return fmt.Sprintf("%s, %s, %d", v.kind, v.backend, v.peers)
 }
 
 // forward sends packets of pods through nodes, interleaved, and compares the medians. The path is synchronous: a packet
 // has arrived when the system call that sends it returns, or a moment later, and all of them are counted at the other end.
 func forward(t testing.TB, r *report, agent string) {
 	var variants []*variant
-	for _, others := range []bool{false, true} {
-		variants = append(variants, &variant{kind: noAgent, others: others})
-		for _, kind := range []string{config.ModeMark, config.ModeRules, script} {
-			for _, n := range []int{1, 100, 1000} {
-				if !others || kind == config.ModeMark || kind == script && n == 1 {
-					variants = append(variants, &variant{kind: kind, peers: n, others: others})
-				}
-			}
+	add := func(others bool, kind, backend string, peers ...int) {
+		for _, n := range peers {
+			variants = append(variants, &variant{kind: kind, backend: backend, peers: n, others: others})
 		}
 	}
+	for _, others := range []bool{false, true} {
+		add(others, noAgent, "", 0)
+		for _, backend := range backends() {
+			add(others, config.ModeMark, backend, 1, 100, 1000)
+			if !others {
+				add(others, config.ModeRules, backend, 1, 100, 1000)
+			}
+		}
+		add(others, script, "", 1)
+	}
+	add(false, script, "", 100, 1000)
 	destinations := []string{answering, remotePod}
 	for _, v := range variants {
 		v.prepare(t, agent)
@@ -89,56 +99,60 @@ func forward(t testing.TB, r *report, agent string) {
 			}
 		})
 	}
-	base := func(like *variant, kind string, peers int, to string) float64 {
+	base := func(others bool, kind, backend string, peers int, to string) float64 {
 		for _, v := range variants {
-			if v.kind == kind && v.peers == peers && v.others == like.others {
+			if v.kind == kind && v.backend == backend && v.peers == peers && v.others == others {
 				return float64(median(v.rates[to]))
 			}
 		}
 		return 0
 	}
-	for _, v := range variants {
-		if v.kind == noAgent {
-			where := "packets per second on a node without other rules"
-			if v.others {
-				where = "\npackets per second beside the rules of tailscaled and kube-proxy"
-			}
-			fmt.Fprintln(r, where)
-			fmt.Fprintf(r, "\tpod to peer\tof no agent\tof its 1 peer\tpod to pod\tof no agent\tof its 1 peer\n")
+	for _, others := range []bool{false, true} {
+		where := "packets per second on a node without other rules"
+		if others {
+			where = "\npackets per second beside the rules of tailscaled and kube-proxy"
 		}
-		fmt.Fprint(r, v)
-		for _, to := range destinations {
-			rate, own := float64(median(v.rates[to])), "-"
-			if v.peers > 0 {
-				own = percent(rate / base(v, v.kind, 1, to))
+		fmt.Fprintf(r, "%s\n\tpod to peer\tof no agent\tof its 1 peer\tpod to pod\tof no agent\tof its 1 peer\n", where)
+		for _, v := range variants {
+			if v.others != others {
+				continue
 			}
-			fmt.Fprintf(r, "\t%.0f k\t%s\t%s", rate/1000, percent(rate/base(v, noAgent, 0, to)), own)
+			fmt.Fprint(r, v)
+			for _, to := range destinations {
+				rate, own := float64(median(v.rates[to])), "-"
+				if v.peers > 0 {
+					own = percent(rate / base(others, v.kind, v.backend, 1, to))
+				}
+				fmt.Fprintf(r, "\t%.0f k\t%s\t%s", rate/1000, percent(rate/base(others, noAgent, "", 0, to)), own)
+			}
+			fmt.Fprintln(r)
 		}
-		fmt.Fprintln(r)
 	}
 	fmt.Fprintln(r)
 	for _, others := range []bool{false, true} {
-		like, where := &variant{others: others}, "alone"
-		if others {
-			where = "beside others"
-		}
-		for i, to := range destinations {
-			way, rate := []string{"pod to peer", "pod to pod"}[i], base(like, config.ModeMark, 1000, to)
-			target := func(kind string, peers int, share float64) {
-				what := fmt.Sprintf("mark, %s, %s: 1000 peers within %.0f %% of %s", where, way, 100*(1-share), &variant{kind: kind, peers: peers})
-				fmt.Fprintln(r, r.target(what, rate >= share*base(like, kind, peers, to)))
+		where := map[bool]string{false: "alone", true: "beside others"}[others]
+		for _, backend := range backends() {
+			for i, to := range destinations {
+				way := []string{"pod to peer", "pod to pod"}[i]
+				rate := base(others, config.ModeMark, backend, 1000, to)
+				target := func(share float64, kind, backend string, peers int) {
+					what := fmt.Sprintf("%s, %s, %s: 1000 peers within %.0f %% of %s",
+						config.ModeMark+" "+backend, where, way, 100*(1-share), &variant{kind: kind, backend: backend, peers: peers})
+					fmt.Fprintln(r, r.target(what, rate >= share*base(others, kind, backend, peers, to)))
+				}
+				target(0.95, config.ModeMark, backend, 1)
+				if to == answering {
+					target(0.9, script, "", 1)
+				}
+				if to == answering && !others {
+					// Here nothing else translates, so that nobody's packet reaches the peer without an agent: the translation and one
+					// hook, which nobody can do without, are the most of what is measured.
+					fmt.Fprintf(r, "%s %s, %s, %s: 1000 peers at %s of %s: no target\n",
+						config.ModeMark, backend, where, way, percent(rate/base(others, noAgent, "", 0, to)), noAgent)
+					continue
+				}
+				target(0.9, noAgent, "", 0)
 			}
-			target(config.ModeMark, 1, 0.95)
-			if to == answering {
-				target(script, 1, 0.9)
-			}
-			if to == answering && !others {
-				// Here nothing else translates, so that nobody's packet reaches the peer without an agent: the translation and one
-				// hook, which nobody can do without, are the most of what is measured.
-				fmt.Fprintf(r, "mark, %s, %s: 1000 peers at %s of %s: no target\n", where, way, percent(rate/base(like, noAgent, 0, to)), noAgent)
-				continue
-			}
-			target(noAgent, 0, 0.9)
 		}
 	}
 }
@@ -161,7 +175,7 @@ func (v *variant) prepare(t testing.TB, agent string) {
 	case script:
 		took(t, "sh", "testdata/naive.sh", write(t, "peers", strings.Join(addresses(v.peers), "\n")+"\n"))
 	default:
-		doc := write(t, "node.json", document(t, v.kind, addresses(v.peers)...))
+		doc := write(t, "node.json", document(t, v.backend, v.kind, addresses(v.peers)...))
 		took(t, agent, "apply", "--config", doc, "--lock", doc+".lock", "--socket", doc+".none")
 	}
 }

@@ -26,7 +26,6 @@ const Spare = "-new"
 // iptables returns the step as a command of the iptables or ipset tool, quoted for a shell.
 func (c FirewallChange) iptables() string {
 	set := c.Backend.SetName(c.Set.Name)
-	tool := strings.Replace(string(c.Backend), "iptables", iptablesTool(c.Chain.Family), 1) + " -t " + c.Chain.Type
 	switch c.Op {
 	case AddSet:
 		return "ipset create " + set + " " + c.Set.ipset()
@@ -41,33 +40,60 @@ func (c FirewallChange) iptables() string {
 			"echo destroy %[4]s; } | ipset restore", set, c.Set.ipset(), words(c.Elements), set+Spare)
 	case DeleteSet:
 		return "ipset destroy " + set
-	case AddChain:
-		return tool + " -N " + c.Chain.Name
-	case InsertRule:
-		return fmt.Sprintf("%s -I %s %d %s", tool, c.Chain.Name, c.Position, quote(c.Rule.Args(c.Backend)))
-	case DeleteRule:
-		return fmt.Sprintf("%s -D %s %d", tool, c.Chain.Name, c.Position)
-	case InsertJump:
-		return fmt.Sprintf("%s -I %s 1 %s", tool, c.Chain.Hook, quote(c.Chain.Jump()))
-	case DeleteJump:
-		return fmt.Sprintf("%s -D %s %s", tool, c.Chain.Hook, quote(c.Chain.Jump()))
-	case MoveJump:
-		return fmt.Sprintf("printf '%s' | %s-restore --noflush", strings.ReplaceAll(c.Chain.MoveJump(), "\n", `\n`), strings.TrimSuffix(tool, " -t "+c.Chain.Type))
-	case DeleteChain:
-		return fmt.Sprintf("%[1]s -F %[2]s && %[1]s -X %[2]s", tool, c.Chain.Name)
 	}
-	return c.Op
+	tool := strings.Replace(string(c.Backend), "iptables", iptablesTool(c.Chain.Family), 1)
+	if c.Op == MoveJump { // of two commands the first would leave a moment without a jump
+		return fmt.Sprintf("printf '%s' | %s-restore --noflush", strings.ReplaceAll(Restore([]FirewallChange{c}), "\n", `\n`), tool)
+	}
+	commands := c.restore()
+	for i, arguments := range commands {
+		commands[i] = tool + " -t " + c.Chain.Type + " " + arguments
+	}
+	return strings.Join(commands, " && ")
 }
+
+// Restore returns steps that change rules and chains of one table and family as iptables-restore takes them, all at once.
+func Restore(steps []FirewallChange) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%s\n", steps[0].Chain.Type)
+	for _, c := range steps {
+		for _, line := range c.restore() {
+			b.WriteString(line + "\n")
+		}
+	}
+	b.WriteString("COMMIT\n")
+	return b.String()
+}
+
+// restore returns the step as the arguments that iptables takes, a line for each command. It is nil for a step on a set.
+func (c FirewallChange) restore() []string {
+	name, hook := c.Chain.Name, c.Chain.Hook
+	remove, jump := "-D "+hook+" "+quote(c.Chain.Jump()), "-I "+hook+" 1 "+quote(c.Chain.Jump())
+	switch c.Op {
+	case AddChain:
+		return []string{"-N " + name}
+	case InsertRule:
+		return []string{fmt.Sprintf("-I %s %d %s", name, c.Position, quote(c.Rule.Args(c.Backend)))}
+	case DeleteRule:
+		return []string{fmt.Sprintf("-D %s %d", name, c.Position)}
+	case InsertJump:
+		return []string{jump}
+	case MoveJump:
+		return []string{remove, jump}
+	case DeleteJump:
+		return []string{remove}
+	case DeleteChain:
+		return []string{"-F " + name, "-X " + name}
+	}
+	return nil
+}
+
+// OfSet says whether the step is on a set, of which iptables knows nothing.
+func (c FirewallChange) OfSet() bool { return c.restore() == nil }
 
 // Jump returns the agent's jump to the chain, as arguments of iptables.
 func (c Chain) Jump() []string {
 	return []string{"-m", "comment", "--comment", JumpComment, "-j", c.Name}
-}
-
-// MoveJump returns what iptables-restore does to bring the agent's jump to the front, at once.
-func (c Chain) MoveJump() string {
-	jump := quote(c.Jump())
-	return fmt.Sprintf("*%[1]s\n-D %[2]s %[3]s\n-I %[2]s 1 %[3]s\nCOMMIT\n", c.Type, c.Hook, jump)
 }
 
 func iptablesTool(f Family) string {

@@ -5,21 +5,15 @@
 package iptables
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/coreos/go-iptables/iptables"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 )
-
-// lockWait is how many seconds iptables waits for its lock, which the legacy variant has.
-const lockWait = 5
 
 // Firewall is the iptables of the network namespace that the calling thread is in. It remembers the rules that it has
 // read and is not safe for concurrent use.
@@ -55,14 +49,6 @@ type chain struct {
 	print    string            // other rules look otherwise
 	counters []desired.Counter // of the rules, in order
 	jumps    []int             // places of the agent's jumps to it
-}
-
-// LockedError says that another program kept iptables' lock for longer than the agent waits.
-type LockedError struct{ Command string }
-
-func (e *LockedError) Error() string {
-	return fmt.Sprintf("another program has held the lock of iptables (/run/xtables.lock) for %d seconds: try again when it is done "+
-		"(`fuser -v /run/xtables.lock` shows it; stopped at %s)", lockWait, e.Command)
 }
 
 // Read adds to the facts what there is of the agent's in either variant, which variant the node uses, and whether there
@@ -128,30 +114,43 @@ func (f *Firewall) table(seen *scanner, b desired.Backend, facts *desired.Facts)
 // list reads the rules of a chain by the tool. Rules that it cannot show, because somebody wrote them with another tool,
 // or because it is gone, are foreign all the same.
 func (f *Firewall) list(b desired.Backend, c desired.Chain, count int) ([]desired.FirewallRule, error) {
-	rules := make([]desired.FirewallRule, 0, count)
 	var lines []string
-	err := again(func() error {
-		ipt, err := f.tool(b, c.Family)
-		if err == nil {
-			lines, err = ipt.List(c.Type, c.Name)
-		}
+	err := again(func() (err error) {
+		lines, err = f.show(b, c)
 		return err
 	})
-	if err != nil {
-		if known, ok := errors.AsType[*iptables.Error](err); ok && !strings.Contains(known.Error(), "incompatible") {
-			return nil, problem(err, "-S "+c.Name)
-		}
-		for range count {
-			rules = append(rules, desired.FirewallRule{Foreign: true})
-		}
-		return rules, nil
+	switch {
+	case errors.Is(err, errNotShown):
+		return slices.Repeat([]desired.FirewallRule{{Foreign: true}}, count), nil
+	case err != nil:
+		return nil, err
 	}
+	rules := make([]desired.FirewallRule, 0, count)
 	for _, line := range lines {
 		if text, is := strings.CutPrefix(line, "-A "+c.Name+" "); is {
 			rules = append(rules, desired.ParseArgs(b, c.Family, split(text)))
 		}
 	}
 	return rules, nil
+}
+
+var errNotShown = errors.New("iptables cannot show these rules")
+
+// show has the tool print the rules of a chain.
+func (f *Firewall) show(b desired.Backend, c desired.Chain) ([]string, error) {
+	ipt, err := f.tool(b, c.Family)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotShown, err)
+	}
+	lines, err := ipt.List(c.Type, c.Name)
+	if err == nil {
+		return lines, nil
+	}
+	known, ok := errors.AsType[*iptables.Error](err)
+	if !ok || strings.Contains(known.Error(), "incompatible") {
+		return nil, fmt.Errorf("%w: %w", errNotShown, err)
+	}
+	return nil, problem(spoken(known), fmt.Sprintf("%s -t %s -S %s", b, c.Type, c.Name))
 }
 
 // split takes apart what iptables prints: words, some of them in double quotes.
@@ -202,96 +201,4 @@ func (f *Firewall) tool(b desired.Backend, family desired.Family) (*iptables.IPT
 		f.tools[key] = ipt
 	}
 	return f.tools[key], nil
-}
-
-// Apply makes the changes, one after the other.
-func (f *Firewall) Apply(changes []desired.FirewallChange) error {
-	for _, c := range changes {
-		if err := again(func() error { return f.apply(c) }); err != nil {
-			return problem(err, c.String())
-		}
-	}
-	return nil
-}
-
-// again tries up to five times: a program may fail because another is at work on the same table for a moment. The lock
-// has been waited for already.
-func again(step func() error) error {
-	for range 4 {
-		if err := step(); err == nil || isLocked(err) {
-			return err
-		}
-	}
-	return step()
-}
-
-func (f *Firewall) apply(c desired.FirewallChange) error {
-	switch c.Op {
-	case desired.AddSet, desired.AddElement, desired.DeleteElement, desired.ReplaceElements, desired.DeleteSet:
-		return changeSet(c)
-	}
-	ipt, err := f.tool(c.Backend, c.Chain.Family)
-	if err != nil {
-		return err
-	}
-	table, name, hook := c.Chain.Type, c.Chain.Name, c.Chain.Hook
-	switch c.Op {
-	case desired.AddChain:
-		return ipt.NewChain(table, name)
-	case desired.InsertRule:
-		return ipt.Insert(table, name, c.Position, c.Rule.Args(c.Backend)...)
-	case desired.DeleteRule:
-		return ipt.DeleteById(table, name, c.Position)
-	case desired.InsertJump:
-		return ipt.Insert(table, hook, 1, c.Chain.Jump()...)
-	case desired.MoveJump:
-		return moveJump(c)
-	case desired.DeleteJump:
-		return ipt.Delete(table, hook, c.Chain.Jump()...)
-	case desired.DeleteChain:
-		return ipt.ClearAndDeleteChain(table, name)
-	}
-	return errors.ErrUnsupported
-}
-
-// moveJump has iptables-restore take the jump away and put it in front at once, which two commands could not.
-func moveJump(c desired.FirewallChange) error {
-	path, err := find(c.Backend, c.Chain.Family)
-	if err != nil {
-		return err
-	}
-	cmd := exec.Command(path+"-restore", "--noflush", "--wait", strconv.Itoa(lockWait))
-	cmd.Stdin = strings.NewReader(c.Chain.MoveJump())
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(said))
-	}
-	return nil
-}
-
-// problem puts an error of the tool into words.
-func problem(err error, command string) error {
-	if isLocked(err) {
-		return &LockedError{Command: command}
-	}
-	known, ok := errors.AsType[*iptables.Error](err)
-	if !ok {
-		return fmt.Errorf("%s: %w", command, err)
-	}
-	// Text is all that the library has; iptables itself is not translated.
-	text := known.Error()
-	if strings.Contains(text, "Can't open socket to ipset") || strings.Contains(text, "you must be root") {
-		return fmt.Errorf("iptables needs CAP_NET_RAW beside CAP_NET_ADMIN: run as root, or add it to the unit as its comments say "+
-			"(stopped at %s)", command)
-	}
-	_, said, found := strings.Cut(text, fmt.Sprintf("exit status %d: ", known.ExitStatus()))
-	if !found {
-		said = text
-	}
-	return fmt.Errorf("%s: %s", command, strings.Join(slices.DeleteFunc(strings.Split(said, "\n"), noise), "; "))
-}
-
-func isLocked(err error) bool { return strings.Contains(err.Error(), "holding the xtables lock") }
-
-func noise(line string) bool {
-	return strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "Try `")
 }

@@ -75,19 +75,29 @@ func askSet(name string) ([][]byte, error) {
 	return req.Execute(unix.NETLINK_NETFILTER, 0)
 }
 
+// readEntriesOfSet makes no map of an entry's attributes: there may be thousands of entries.
 func readEntriesOfSet(list []byte) []netip.Prefix {
 	var out []netip.Prefix
-	for _, a := range each(list) {
-		entry := parse(a)
-		address := parse(entry[nl.IPSET_ATTR_IP])
-		for _, kind := range []uint16{nl.IPSET_ATTR_IPADDR_IPV4, nl.IPSET_ATTR_IPADDR_IPV6} {
-			if addr, ok := netip.AddrFromSlice(address[kind]); ok {
-				bits := addr.BitLen()
-				if length := entry[nl.IPSET_ATTR_CIDR]; len(length) == 1 {
-					bits = int(length[0])
+	for _, entry := range each(list) {
+		var addr netip.Addr
+		bits := -1
+		for kind, value := range each(entry) {
+			switch {
+			case kind == nl.IPSET_ATTR_IP:
+				for kind, value := range each(value) {
+					if kind == nl.IPSET_ATTR_IPADDR_IPV4 || kind == nl.IPSET_ATTR_IPADDR_IPV6 {
+						addr, _ = netip.AddrFromSlice(value)
+					}
 				}
-				out = append(out, netip.PrefixFrom(addr, bits))
+			case kind == nl.IPSET_ATTR_CIDR && len(value) == 1:
+				bits = int(value[0])
 			}
+		}
+		if bits < 0 {
+			bits = addr.BitLen()
+		}
+		if p := netip.PrefixFrom(addr, bits); p.IsValid() {
+			out = append(out, p)
 		}
 	}
 	return out

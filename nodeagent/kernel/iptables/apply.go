@@ -1,0 +1,130 @@
+package iptables
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/coreos/go-iptables/iptables"
+
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+)
+
+// lockWait is how many seconds iptables waits for its lock, which the legacy variant has.
+const lockWait = 5
+
+// LockedError says that another program kept iptables' lock for longer than the agent waits.
+type LockedError struct{ Command string }
+
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("another program has held the lock of iptables (/run/xtables.lock) for %d seconds: try again when it is done "+
+		"(`fuser -v /run/xtables.lock` shows it; stopped at %s)", lockWait, e.Command)
+}
+
+// Apply makes the changes in their order. Those to rules and chains of one table and family that stand together are made
+// at once, by one process, or not at all.
+func (f *Firewall) Apply(changes []desired.FirewallChange) error {
+	for len(changes) > 0 {
+		first := changes[0]
+		if first.OfSet() {
+			if err := changeSet(first); err != nil {
+				return fmt.Errorf("%s: %w", first, err)
+			}
+			changes = changes[1:]
+			continue
+		}
+		end := slices.IndexFunc(changes, func(c desired.FirewallChange) bool {
+			return c.OfSet() || c.Backend != first.Backend || c.Chain.Family != first.Chain.Family || c.Chain.Type != first.Chain.Type
+		})
+		if end < 0 {
+			end = len(changes)
+		}
+		if err := again(func() error { return restore(changes[:end]) }); err != nil {
+			return err
+		}
+		changes = changes[end:]
+	}
+	return nil
+}
+
+// again tries up to five times: a program may fail because another is at work on the same table for a moment. The lock
+// has been waited for already.
+func again(step func() error) error {
+	for range 4 {
+		err := step()
+		if _, locked := errors.AsType[*LockedError](err); err == nil || locked {
+			return err
+		}
+	}
+	return step()
+}
+
+// restore has iptables-restore make the steps.
+func restore(steps []desired.FirewallChange) error {
+	path, err := find(steps[0].Backend, steps[0].Chain.Family)
+	if err != nil {
+		return err
+	}
+	text := desired.Restore(steps)
+	cmd := exec.Command(path+"-restore", "--noflush", "--wait", strconv.Itoa(lockWait))
+	cmd.Stdin = strings.NewReader(text)
+	said, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	if len(said) == 0 {
+		said = []byte(err.Error())
+	}
+	return problem(string(said), steps[failed(steps, string(said))].String())
+}
+
+var lineNumber = regexp.MustCompile(`line:? (\d+)`)
+
+// failed returns which of the steps iptables-restore failed at, by the line that it names; the first if it names none.
+func failed(steps []desired.FirewallChange, said string) int {
+	named := lineNumber.FindStringSubmatch(said)
+	if named == nil {
+		return 0
+	}
+	line, err := strconv.Atoi(named[1])
+	if err != nil {
+		return 0
+	}
+	next := 2 // the first line names the table
+	for i := range steps {
+		next += strings.Count(desired.Restore(steps[i:i+1]), "\n") - 2
+		if line < next {
+			return i
+		}
+	}
+	return len(steps) - 1 // COMMIT
+}
+
+// problem puts what the tool said about a command into words.
+func problem(said, command string) error {
+	if strings.Contains(said, "holding the xtables lock") {
+		return &LockedError{Command: command}
+	}
+	if strings.Contains(said, "Can't open socket to ipset") || strings.Contains(said, "you must be root") {
+		return fmt.Errorf("iptables needs CAP_NET_RAW beside CAP_NET_ADMIN: run as root, or add it to the unit as its comments say "+
+			"(stopped at %s)", command)
+	}
+	return fmt.Errorf("%s: %s", command, strings.Join(slices.DeleteFunc(strings.Split(said, "\n"), noise), "; "))
+}
+
+// spoken returns what the tool itself said. The library has no more than a text.
+func spoken(err *iptables.Error) string {
+	text := err.Error()
+	if _, said, found := strings.Cut(text, fmt.Sprintf("exit status %d: ", err.ExitStatus())); found {
+		return said
+	}
+	return text
+}
+
+func noise(line string) bool {
+	return strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "Try `")
+}
