@@ -75,7 +75,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-func median[T int64 | time.Duration](list []T) T {
+func median[T int64 | float64 | time.Duration](list []T) T {
 	sorted := slices.Sorted(slices.Values(list))
 	return sorted[len(sorted)/2]
 }

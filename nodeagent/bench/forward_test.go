@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -99,62 +100,66 @@ func forward(t testing.TB, r *report, agent string) {
 			}
 		})
 	}
-	base := func(others bool, kind, backend string, peers int, to string) float64 {
-		for _, v := range variants {
-			if v.kind == kind && v.backend == backend && v.peers == peers && v.others == others {
-				return float64(median(v.rates[to]))
-			}
-		}
-		return 0
+	find := func(others bool, kind, backend string, peers int) *variant {
+		i := slices.IndexFunc(variants, func(v *variant) bool {
+			return v.others == others && v.kind == kind && v.backend == backend && v.peers == peers
+		})
+		return variants[i]
 	}
 	for _, others := range []bool{false, true} {
 		where := "packets per second on a node without other rules"
 		if others {
 			where = "\npackets per second beside the rules of tailscaled and kube-proxy"
 		}
-		fmt.Fprintf(r, "%s\n\tpod to peer\tof no agent\tof its 1 peer\tpod to pod\tof no agent\tof its 1 peer\n", where)
+		fmt.Fprintf(r, "%s\tpod to peer\tof no agent\tof its 1 peer\tpod to pod\tof no agent\tof its 1 peer\n", where)
 		for _, v := range variants {
 			if v.others != others {
 				continue
 			}
 			fmt.Fprint(r, v)
 			for _, to := range destinations {
-				rate, own := float64(median(v.rates[to])), "-"
+				own := "-"
 				if v.peers > 0 {
-					own = percent(rate / base(others, v.kind, v.backend, 1, to))
+					own = percent(v.share(find(others, v.kind, v.backend, 1), to))
 				}
-				fmt.Fprintf(r, "\t%.0f k\t%s\t%s", rate/1000, percent(rate/base(others, noAgent, "", 0, to)), own)
+				fmt.Fprintf(r, "\t%.0f k\t%s\t%s", float64(median(v.rates[to]))/1000, percent(v.share(find(others, noAgent, "", 0), to)), own)
 			}
 			fmt.Fprintln(r)
 		}
 	}
 	fmt.Fprintln(r)
 	for _, others := range []bool{false, true} {
-		where := map[bool]string{false: "alone", true: "beside others"}[others]
 		for _, backend := range backends() {
+			v, nobody := find(others, config.ModeMark, backend, 1000), find(others, noAgent, "", 0)
 			for i, to := range destinations {
-				way := []string{"pod to peer", "pod to pod"}[i]
-				rate := base(others, config.ModeMark, backend, 1000, to)
-				target := func(share float64, kind, backend string, peers int) {
-					what := fmt.Sprintf("%s, %s, %s: 1000 peers within %.0f %% of %s",
-						config.ModeMark+" "+backend, where, way, 100*(1-share), &variant{kind: kind, backend: backend, peers: peers})
-					fmt.Fprintln(r, r.target(what, rate >= share*base(others, kind, backend, peers, to)))
+				what := fmt.Sprintf("%s, %s, %s", v, map[bool]string{false: "alone", true: "beside others"}[others], []string{"pod to peer", "pod to pod"}[i])
+				target := func(least float64, base *variant) {
+					fmt.Fprintln(r, r.target(fmt.Sprintf("%s: within %.0f %% of %s", what, 100*(1-least), base), v.share(base, to) >= least))
 				}
-				target(0.95, config.ModeMark, backend, 1)
+				target(0.95, find(others, config.ModeMark, backend, 1))
 				if to == answering {
-					target(0.9, script, "", 1)
+					target(0.9, find(others, script, "", 1))
 				}
 				if to == answering && !others {
 					// Here nothing else translates, so that nobody's packet reaches the peer without an agent: the translation and one
 					// hook, which nobody can do without, are the most of what is measured.
-					fmt.Fprintf(r, "%s %s, %s, %s: 1000 peers at %s of %s: no target\n",
-						config.ModeMark, backend, where, way, percent(rate/base(others, noAgent, "", 0, to)), noAgent)
+					fmt.Fprintf(r, "%s: at %s of %s: no target\n", what, percent(v.share(nobody, to)), nobody)
 					continue
 				}
-				target(0.9, noAgent, "", 0)
+				target(0.9, nobody)
 			}
 		}
 	}
+}
+
+// share returns the rate as a part of another variant's: the median of the rounds' shares, in which whatever else the
+// machine does for longer than a round cancels out.
+func (v *variant) share(base *variant, to string) float64 {
+	shares := make([]float64, len(v.rates[to]))
+	for i, rate := range v.rates[to] {
+		shares[i] = float64(rate) / float64(base.rates[to][i])
+	}
+	return median(shares)
 }
 
 func (v *variant) prepare(t testing.TB, agent string) {

@@ -28,6 +28,14 @@ func (b Backend) SetName(name string) string {
 	return "tailmesh-" + strings.TrimPrefix(string(b), "iptables-") + "-" + name
 }
 
+// Tool returns the name of the program for a family, of a variant of iptables: ip6tables-nft.
+func (b Backend) Tool(f Family) string {
+	if f == IPv6 {
+		return strings.Replace(string(b), "iptables", "ip6tables", 1)
+	}
+	return string(b)
+}
+
 // iptables returns the table as iptables can have it: a chain per family, and each rule either with sets or once per
 // network.
 func (t *Table) iptables(sets bool) *Table {

@@ -41,7 +41,7 @@ func (c FirewallChange) iptables() string {
 	case DeleteSet:
 		return "ipset destroy " + set
 	}
-	tool := strings.Replace(string(c.Backend), "iptables", iptablesTool(c.Chain.Family), 1)
+	tool := c.Backend.Tool(c.Chain.Family)
 	if c.Op == MoveJump { // of two commands the first would leave a moment without a jump
 		return fmt.Sprintf("printf '%s' | %s-restore --noflush", strings.ReplaceAll(Restore([]FirewallChange{c}), "\n", `\n`), tool)
 	}
@@ -94,13 +94,6 @@ func (c FirewallChange) OfSet() bool { return c.restore() == nil }
 // Jump returns the agent's jump to the chain, as arguments of iptables.
 func (c Chain) Jump() []string {
 	return []string{"-m", "comment", "--comment", JumpComment, "-j", c.Name}
-}
-
-func iptablesTool(f Family) string {
-	if f == IPv6 {
-		return "ip6tables"
-	}
-	return "iptables"
 }
 
 // ipset returns the set's type and family as ipset takes them.

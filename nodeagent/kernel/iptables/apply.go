@@ -32,7 +32,7 @@ func (f *Firewall) Apply(changes []desired.FirewallChange) error {
 		first := changes[0]
 		if first.OfSet() {
 			if err := changeSet(first); err != nil {
-				return fmt.Errorf("%s: %w", first, err)
+				return fmt.Errorf("%s: %w%s", first, err, suspicion(first))
 			}
 			changes = changes[1:]
 			continue
@@ -55,12 +55,16 @@ func (f *Firewall) Apply(changes []desired.FirewallChange) error {
 // has been waited for already.
 func again(step func() error) error {
 	for range 4 {
-		err := step()
-		if _, locked := errors.AsType[*LockedError](err); err == nil || locked {
+		if err := step(); err == nil || isLocked(err) {
 			return err
 		}
 	}
 	return step()
+}
+
+func isLocked(err error) bool {
+	_, locked := errors.AsType[*LockedError](err)
+	return locked
 }
 
 // restore has iptables-restore make the steps.
@@ -79,7 +83,26 @@ func restore(steps []desired.FirewallChange) error {
 	if len(said) == 0 {
 		said = []byte(err.Error())
 	}
-	return problem(string(said), steps[failed(steps, string(said))].String())
+	step := steps[failed(steps, string(said))]
+	err = problem(string(said), step.String())
+	if isLocked(err) {
+		return err
+	}
+	return fmt.Errorf("%w%s", err, suspicion(step))
+}
+
+// suspicion says why something of the agent's can mostly not be deleted, or "". The legacy variant itself gives no reason.
+func suspicion(step desired.FirewallChange) string {
+	name := step.Chain.Name
+	switch step.Op {
+	case desired.DeleteSet:
+		name = step.Backend.SetName(step.Set.Name)
+	case desired.DeleteChain:
+	default:
+		return ""
+	}
+	return fmt.Sprintf("; a rule that is not the agent's may use it: find that with `%s-save | grep %s`, delete it, and try again",
+		step.Backend.Tool(step.Chain.Family), name)
 }
 
 var lineNumber = regexp.MustCompile(`line:? (\d+)`)
@@ -113,7 +136,8 @@ func problem(said, command string) error {
 		return fmt.Errorf("iptables needs CAP_NET_RAW beside CAP_NET_ADMIN: run as root, or add it to the unit as its comments say "+
 			"(stopped at %s)", command)
 	}
-	return fmt.Errorf("%s: %s", command, strings.Join(slices.DeleteFunc(strings.Split(said, "\n"), noise), "; "))
+	lines := slices.DeleteFunc(strings.Split(said, "\n"), noise)
+	return fmt.Errorf("%s: %s", command, strings.Join(lines, "; "))
 }
 
 // spoken returns what the tool itself said. The library has no more than a text.

@@ -3,8 +3,11 @@
 package iptables_test
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/iptables"
@@ -52,7 +55,12 @@ func TestApplyAllOrNothing(t *testing.T) {
 			if err == nil {
 				continue
 			}
-			if want := tt.steps[tt.fails].String(); !strings.HasPrefix(err.Error(), want+": ") {
+			step := tt.steps[tt.fails]
+			used := strings.Contains(err.Error(), "a rule that is not the agent's may use it: find that with `"+tool+"-save | grep TAILMESH-")
+			if used != (step.Op == desired.DeleteChain) {
+				t.Errorf("%s, %s: got %q", b, tt.name, err)
+			}
+			if want := step.String(); !strings.HasPrefix(err.Error(), want+": ") {
 				t.Errorf("%s, %s: got %q, want what went wrong with %q", b, tt.name, err, want)
 			}
 			if now := n.Run(tool + " -t nat -S"); now != before {
@@ -75,5 +83,81 @@ func TestApplyWithout(t *testing.T) {
 	err := iptables.New().Apply(steps)
 	if err == nil || !strings.Contains(err.Error(), "there is no ip6tables-nft on the PATH: install") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func readTable(t *testing.T) *desired.Table {
+	t.Helper()
+	facts := desired.Facts{Tables: map[desired.Backend]*desired.Table{}, Counters: map[string]desired.Counter{}}
+	if err := iptables.New().Read(&facts); err != nil {
+		t.Fatal(err)
+	}
+	return facts.Tables[desired.IPTablesNFT]
+}
+
+// Sets that the agent would not make are foreign, whatever their name, and so are those with exceptions in them.
+func TestForeignSets(t *testing.T) {
+	n := nstest.New(t)
+	tests := []struct {
+		kind    string
+		foreign bool
+	}{
+		{"hash:ip", false},
+		{"hash:net", false},
+		{"hash:ip family inet6", false},
+		{"hash:ip hashsize 4096 maxelem 1000000", false},
+		{"hash:ip timeout 60", true},
+		{"hash:ip netmask 24", true},
+		{"hash:ip maxelem 1", true},
+		{"hash:net counters", true},
+		{"hash:net forceadd", true},
+		{"hash:ip,port", true},
+		{"bitmap:ip range 100.64.0.0/24", true},
+		{"list:set", true},
+	}
+	for _, tt := range tests {
+		n.Run("ipset create tailmesh-nft-peers4 " + tt.kind)
+		got := readTable(t).Set("peers4")
+		if got.Foreign != tt.foreign {
+			t.Errorf("%s: %+v", tt.kind, got)
+		}
+		n.Run("ipset destroy tailmesh-nft-peers4")
+	}
+	n.Run("ipset create tailmesh-nft-pods4 hash:net\nipset add tailmesh-nft-pods4 10.0.0.0/8\nipset add tailmesh-nft-pods4 10.1.0.0/16 nomatch")
+	if got := readTable(t).Set("pods4"); !got.Foreign {
+		t.Errorf("with an exception: %+v", got)
+	}
+}
+
+// A set whose entries do not fit into one message is read whole.
+func TestLongSets(t *testing.T) {
+	nstest.New(t)
+	for _, want := range []desired.Set{
+		{Name: "peers4", Family: desired.IPv4}, {Name: "local4", Family: desired.IPv4, Interval: true},
+		{Name: "peers6", Family: desired.IPv6}, {Name: "local6", Family: desired.IPv6, Interval: true},
+	} {
+		create := desired.FirewallChange{Backend: desired.IPTablesNFT, Op: desired.AddSet, Set: want}
+		fill := desired.FirewallChange{Backend: desired.IPTablesNFT, Op: desired.AddElement, Set: want}
+		base, bits := netip.MustParseAddr("10.0.0.0"), 32
+		if want.Family == desired.IPv6 {
+			base, bits = netip.MustParseAddr("fd00::"), 128
+		}
+		if want.Interval {
+			bits -= 8
+		}
+		for i := range 3000 {
+			a := base.AsSlice()
+			a[1], a[2] = byte(i>>7), byte(i<<1) // every other network, so that none are merged
+			addr, _ := netip.AddrFromSlice(a)
+			want.Elements = append(want.Elements, netip.PrefixFrom(addr, bits))
+		}
+		fill.Elements = want.Elements
+		if err := iptables.New().Apply([]desired.FirewallChange{create, fill}); err != nil {
+			t.Fatal(err)
+		}
+		got := readTable(t).Set(want.Name)
+		if diff := cmp.Diff(want, got, cmp.Comparer(func(x, y netip.Prefix) bool { return x == y })); diff != "" {
+			t.Errorf("%s (-want +got):\n%.500s", want.Name, diff)
+		}
 	}
 }

@@ -60,19 +60,15 @@ func missing(b desired.Backend) string {
 // find looks for the program of a variant and a family: by the variant's name, which it has since iptables 1.8, or by
 // its plain name where that leads to a program of the variant.
 func find(b desired.Backend, f desired.Family) (string, error) {
-	plain := "iptables"
-	if f == desired.IPv6 {
-		plain = "ip6tables"
-	}
-	kind := strings.TrimPrefix(string(b), "iptables-")
-	if path, err := exec.LookPath(plain + "-" + kind); err == nil {
+	if path, err := exec.LookPath(b.Tool(f)); err == nil {
 		return path, nil
 	}
-	if path, err := exec.LookPath(plain); err == nil {
+	kind := strings.TrimPrefix(string(b), "iptables-")
+	if path, err := exec.LookPath(strings.TrimSuffix(b.Tool(f), "-"+kind)); err == nil {
 		real, err := filepath.EvalSymlinks(path)
 		if nft := strings.Contains(filepath.Base(real), "nft"); err == nil && nft == (b == desired.IPTablesNFT) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("there is no %s-%s on the PATH: install the iptables package with its %s variant", plain, kind, kind)
+	return "", fmt.Errorf("there is no %s on the PATH: install the iptables package with its %s variant", b.Tool(f), kind)
 }

@@ -114,5 +114,7 @@ func TestReadRuleOfNonsense(t *testing.T) {
 		readRule(parse(b))
 		readRule(attributes{4: b, 7: slices.Clone(b)})
 		readEntriesOfSet(b)
+		readShape(&desired.Set{}, b)
+		readShape(&desired.Set{}, slices.Concat([]byte{byte(4 + len(b)), 0, 7, 0}, b))
 	}
 }

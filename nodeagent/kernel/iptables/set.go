@@ -46,17 +46,9 @@ func readSets(b desired.Backend) ([]desired.Set, error) {
 		set := desired.Set{Name: name}
 		var entries []netip.Prefix
 		for _, m := range messages {
-			a := parse(m[nl.SizeofNfgenmsg:])
-			kind := a.text(nl.IPSET_ATTR_TYPENAME)
-			set.Interval = kind == "hash:net"
-			switch family := a[nl.IPSET_ATTR_FAMILY]; {
-			case kind != "hash:net" && kind != "hash:ip": // not of the agent's making; its shape tells
-			case bytes.Equal(family, []byte{unix.AF_INET}):
-				set.Family = desired.IPv4
-			case bytes.Equal(family, []byte{unix.AF_INET6}):
-				set.Family = desired.IPv6
-			}
-			entries = append(entries, readEntriesOfSet(a[nl.IPSET_ATTR_ADT])...)
+			list, exceptions := readEntriesOfSet(readShape(&set, m[nl.SizeofNfgenmsg:]))
+			entries = append(entries, list...)
+			set.Foreign = set.Foreign || exceptions
 		}
 		if set.Elements, err = elements(entries, set.Interval); err != nil {
 			return nil, err
@@ -66,7 +58,7 @@ func readSets(b desired.Backend) ([]desired.Set, error) {
 	return out, nil
 }
 
-// askSet returns the messages that list a set: its shape in each, and a part of its entries.
+// askSet returns the messages that list a set: its shape in the first, and a part of its entries in each.
 func askSet(name string) ([][]byte, error) {
 	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_IPSET<<8|nl.IPSET_CMD_LIST, nl.GetIpsetFlags(nl.IPSET_CMD_LIST))
 	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_INET, Version: nl.NFNETLINK_V0})
@@ -75,9 +67,37 @@ func askSet(name string) ([][]byte, error) {
 	return req.Execute(unix.NETLINK_NETFILTER, 0)
 }
 
-// readEntriesOfSet makes no map of an entry's attributes: there may be thousands of entries.
-func readEntriesOfSet(list []byte) []netip.Prefix {
-	var out []netip.Prefix
+// readShape reads from a message of a list what a set is, and returns its entries. It is foreign if the agent makes none
+// such: of another kind, or with options by which entries go by themselves, stand for more than they say or find no place.
+// Only the first message of a long list says.
+func readShape(set *desired.Set, message []byte) (entries []byte) {
+	const (
+		bitmask    = 12      // IPSET_ATTR_BITMASK, since Linux 6.3
+		maxEntries = 1 << 16 // of a set that is made without options
+	)
+	a := parse(message)
+	kind, options := a.text(nl.IPSET_ATTR_TYPENAME), parse(a[nl.IPSET_ATTR_DATA])
+	if kind == "" {
+		return a[nl.IPSET_ATTR_ADT]
+	}
+	set.Interval = kind == "hash:net"
+	set.Foreign = kind != "hash:net" && kind != "hash:ip" || options.number(nl.IPSET_ATTR_MAXELEM) < maxEntries
+	for _, option := range []uint16{nl.IPSET_ATTR_TIMEOUT, nl.IPSET_ATTR_NETMASK, bitmask, nl.IPSET_ATTR_CADT_FLAGS} {
+		_, there := options[option]
+		set.Foreign = set.Foreign || there
+	}
+	switch family := a[nl.IPSET_ATTR_FAMILY]; {
+	case bytes.Equal(family, []byte{unix.AF_INET}):
+		set.Family = desired.IPv4
+	case bytes.Equal(family, []byte{unix.AF_INET6}):
+		set.Family = desired.IPv6
+	}
+	return a[nl.IPSET_ATTR_ADT]
+}
+
+// readEntriesOfSet reads entries, and says whether there are exceptions among them, which the agent makes none of. It makes
+// no map of an entry's attributes: there may be thousands of entries.
+func readEntriesOfSet(list []byte) (out []netip.Prefix, exceptions bool) {
 	for _, entry := range each(list) {
 		var addr netip.Addr
 		bits := -1
@@ -91,6 +111,8 @@ func readEntriesOfSet(list []byte) []netip.Prefix {
 				}
 			case kind == nl.IPSET_ATTR_CIDR && len(value) == 1:
 				bits = int(value[0])
+			case kind == nl.IPSET_ATTR_CADT_FLAGS:
+				exceptions = true
 			}
 		}
 		if bits < 0 {
@@ -100,7 +122,7 @@ func readEntriesOfSet(list []byte) []netip.Prefix {
 			out = append(out, p)
 		}
 	}
-	return out
+	return out, exceptions
 }
 
 // elements returns the entries, sorted; networks as few as say the same.
