@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
@@ -147,9 +146,7 @@ func prefix(n *net.IPNet) netip.Prefix {
 func rules() ([]desired.Rule, error) {
 	var out []desired.Rule
 	for _, f := range desired.Families() {
-		req := nl.NewNetlinkRequest(unix.RTM_GETRULE, unix.NLM_F_DUMP|unix.NLM_F_REQUEST)
-		req.AddData(nl.NewIfInfomsg(int(familyNumber(f))))
-		messages, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWRULE)
+		messages, err := ruleMessages(f)
 		if err != nil {
 			if f == desired.IPv6 && (errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)) {
 				continue

@@ -133,8 +133,10 @@ func TestForeignSets(t *testing.T) {
 func TestLongSets(t *testing.T) {
 	nstest.New(t)
 	for _, want := range []desired.Set{
-		{Name: "peers4", Family: desired.IPv4}, {Name: "local4", Family: desired.IPv4, Interval: true},
-		{Name: "peers6", Family: desired.IPv6}, {Name: "local6", Family: desired.IPv6, Interval: true},
+		{Name: "peers4", Family: desired.IPv4},
+		{Name: "local4", Family: desired.IPv4, Interval: true},
+		{Name: "peers6", Family: desired.IPv6},
+		{Name: "local6", Family: desired.IPv6, Interval: true},
 	} {
 		create := desired.FirewallChange{Backend: desired.IPTablesNFT, Op: desired.AddSet, Set: want}
 		fill := desired.FirewallChange{Backend: desired.IPTablesNFT, Op: desired.AddElement, Set: want}
