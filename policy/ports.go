@@ -20,12 +20,13 @@ const (
 // protocolNames are the names that the control plane takes beside numbers (tailscale.com/types/ipproto).
 func protocolNames() map[string]int {
 	return map[string]int{
-		"icmp": protoICMP, "igmp": 2, "ipv4": protoIPIP, "ip-in-ip": protoIPIP, "tcp": protoTCP, "egp": 8, "igp": 9, "udp": protoUDP,
-		"dccp": 33, "gre": 47, "esp": 50, "ah": 51, "ipv6-icmp": protoICMPv6, "tsmp": 99, "sctp": protoSCTP,
+		"icmp": protoICMP, "icmpv4": protoICMP, "igmp": 2, "ipv4": protoIPIP, "ip-in-ip": protoIPIP, "tcp": protoTCP, "egp": 8,
+		"igp": 9, "udp": protoUDP, "dccp": 33, "gre": 47, "esp": 50, "ah": 51, "ipv6-icmp": protoICMPv6, "icmpv6": protoICMPv6,
+		"tsmp": 99, "sctp": protoSCTP,
 	}
 }
 
-// parseProto reads a protocol by name or number (1-255). An empty text gives 0: the default protocols.
+// parseProto reads a protocol by name or number. An empty text and "0" give 0: the default protocols.
 func parseProto(text string) (int, error) {
 	if text == "" {
 		return 0, nil
@@ -34,7 +35,7 @@ func parseProto(text string) (int, error) {
 	if n, ok := protocolNames()[lower]; ok {
 		return n, nil
 	}
-	if n, err := strconv.ParseUint(text, 10, 8); err == nil && n > 0 {
+	if n, err := strconv.ParseUint(text, 10, 8); err == nil {
 		return int(n), nil
 	}
 	return 0, fmt.Errorf("proto name %q not known; use protocol number 0-255", text)
@@ -47,6 +48,10 @@ func protoName(n int) string {
 		return "tcp or udp"
 	case protoIPIP:
 		return "ip-in-ip"
+	case protoICMP:
+		return "icmp"
+	case protoICMPv6:
+		return "ipv6-icmp"
 	}
 	for name, number := range protocolNames() {
 		if number == n {
@@ -137,6 +142,9 @@ func parsePorts(text string) ([]PortRange, error) {
 	return out, nil
 }
 
+// errComma is said of what stands before the ports in an acl's dst and in an entry of a grant's ip.
+var errComma = errors.New(`host cannot contain a comma (",")`)
+
 // splitHostPort splits "selector:ports" at the last colon; an IPv6 address may stand in brackets.
 func splitHostPort(text string) (host, ports string, err error) {
 	i := strings.LastIndexByte(text, ':')
@@ -145,7 +153,7 @@ func splitHostPort(text string) (host, ports string, err error) {
 	}
 	host, ports = text[:i], text[i+1:]
 	if strings.Contains(host, ",") {
-		return "", "", errors.New(`host cannot contain a comma (",")`)
+		return "", "", errComma
 	}
 	if strings.HasPrefix(host, "[") {
 		host = strings.Replace(host[1:], "]", "", 1)
@@ -160,14 +168,19 @@ type protoPorts struct {
 }
 
 // parseProtoPorts reads an entry of a grant's ip: "*", "443", "80-443", "tcp:443", "icmp:*". A text without a colon is
-// a port, also where it looks like a protocol.
+// a port, also where it looks like a protocol. The order of the checks is that of tailscale.com/tailcfg, for the sake of
+// what it says first of an entry with several faults.
 func parseProtoPorts(text string) (protoPorts, error) {
 	if text == "" {
 		return protoPorts{}, errors.New("empty string")
 	}
+	text = strings.ToLower(text)
 	proto, ports := "*", text
 	if i := strings.LastIndexByte(text, ':'); i >= 0 {
 		proto, ports = text[:i], text[i+1:]
+	}
+	if strings.Contains(proto, ",") {
+		return protoPorts{}, errComma
 	}
 	var out protoPorts
 	switch ports {
