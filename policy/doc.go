@@ -21,6 +21,8 @@
 //     than this package. Unknown keys inside a section are refused.
 //   - An undefined group, host or autogroup in a rule is refused, as the documentation of grants says; the words are ours
 //     where nobody has quoted the service's.
+//   - Which selector may stand where follows the documentation's tables of targets and selectors, so far as no recording
+//     contradicts them, as it does for users.
 //   - A group as src of an entry of sshTests is each of its members, as documented. Users report that the service fails
 //     such entries (https://github.com/tailscale/tailscale/issues/11790): a member by name is sure to work in both.
 //   - A test whose src or dst stands for several devices passes only where all of them agree.

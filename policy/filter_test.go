@@ -40,7 +40,8 @@ func smallTailnet() *Inventory {
 const smallNames = `
 	"groups": {"group:dev": ["ada@example.com", "bob@example.com"], "group:ada": ["ada@example.com"], "group:none": []},
 	"hosts": {"webhost": "100.64.0.4", "office": "10.1.0.0/16", "printer": "10.1.2.9"},
-	"ipsets": {"ipset:nets": ["10.1.0.0/16", "add 172.16.0.0/24", "remove 10.1.128.0/17"]},
+	"ipsets": {"ipset:nets": ["10.1.0.0/16", "add 172.16.0.0/24", "remove 10.1.128.0/17"],
+		"ipset:hosts": ["add host:webhost", "printer"], "ipset:rest": ["add ipset:hosts", "remove host:printer"]},
 	"tagOwners": {"tag:web": [], "tag:db": [], "tag:router": [], "tag:left": [], "tag:exit": [], "tag:unused": []},
 `
 
@@ -127,6 +128,15 @@ func TestFilter(t *testing.T) {
 		{
 			"an ipset", `"acls": [{"action": "accept", "src": ["ipset:nets"], "dst": ["ipset:nets:1"]}]`, "r3",
 			[]string{"0: 10.1.0.0/17 172.16.0.0/24 -> 172.16.0.0/24 1"},
+		},
+		{
+			"a host with its prefix", `"grants": [{"src": ["host:printer"], "dst": ["host:webhost"], "ip": ["1"]}], "acls": [{"action": "accept", "src": ["printer"], "dst": ["host:webhost:2"]}]`, "web",
+			[]string{"0: 10.1.2.9 -> 100.64.0.4 1", "0: 10.1.2.9 -> 100.64.0.4 2"},
+		},
+		{
+			"a host in an ipset, with its prefix and without", `"grants": [
+				{"src": ["ipset:hosts"], "dst": ["*"], "ip": ["1"]}, {"src": ["ipset:rest"], "dst": ["*"], "ip": ["2"]}]`, "db",
+			[]string{"0: 10.1.2.9 100.64.0.4 -> * 1", "1: 100.64.0.4 -> * 2"},
 		},
 		{"a range that holds the device", `"acls": [{"action": "accept", "src": ["tag:web"], "dst": ["100.64.0.0/29:1"]}]`, "db", []string{"0: " + web + " -> 100.64.0.0/29 1"}},
 		{

@@ -34,8 +34,8 @@ func (v *validator) attrTarget(s String) {
 		}
 		d := v.report(diag.Error, "bad-target", s.Node, "internal server error", "the control plane fails on autogroup:self here")
 		d.Help = []diag.Help{{Message: "every device of a user", Edits: []diag.Edit{replace(s, agMember)}}}
-	case sel.name == agInternet, sel.name == agDangerAll:
-		v.refuse("bad-target", s.Node, fmt.Sprintf("%q: invalid address", s.Value), "stands for no device of the tailnet")
+	case sel.name == agInternet, sel.name == agDangerAll, sel.name == agShared, sel.kind == selIPSet, sel.kind == selService, sel.kind == selRange:
+		v.refuse("bad-target", s.Node, fmt.Sprintf("%q: invalid address", s.Value), "not a target of attributes")
 	case sel.kind == selHost && v.hosts[sel.name] == nil:
 		d := v.refuse("bad-target", s.Node, fmt.Sprintf("%q: invalid address", s.Value), "neither in hosts nor an address")
 		v.suggest(d, s.Value, v.hostNames, s, same)

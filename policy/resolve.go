@@ -202,8 +202,8 @@ func (r *resolver) ipset(b *netipx.IPSetBuilder, name string, done map[string]*n
 			add(r.internet)
 		case sel.addrs.IsValid():
 			add(setOf([]netipx.IPRange{sel.addrs}))
-		case r.v.hosts[target] != nil:
-			if rg, _, ok := parseAddrs(r.v.hosts[target].Value.Value); ok {
+		case sel.kind == selHost && r.v.hosts[sel.name] != nil:
+			if rg, _, ok := parseAddrs(r.v.hosts[sel.name].Value.Value); ok {
 				add(setOf([]netipx.IPRange{rg}))
 			}
 		}

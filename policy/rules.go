@@ -195,8 +195,8 @@ func knownAutogroup(name string) bool {
 // src checks a source of an acl or a grant.
 func (v *validator) src(s String) {
 	sel := parseSelector(s.Value)
-	if sel.name == agSelf || sel.name == agInternet {
-		v.refuse("bad-selector", s.Node, fmt.Sprintf("%q not valid on the src side of a rule", s.Value), "only as dst")
+	if sel.onlyDst() {
+		v.wrongSide(s, sel, "src", "only as dst")
 		return
 	}
 	v.selector(s, sel, "src=", same)
@@ -209,7 +209,22 @@ func (v *validator) dst(s String, sel selector, prefix string, put func(string) 
 		v.refuse("bad-selector", s.Node, "cannot use autogroup:danger-all as a dst", "only as src")
 		return
 	}
+	if sel.onlySrc() {
+		v.wrongSide(String{Node: s.Node, Value: sel.text}, sel, "dst", "only as src")
+		return
+	}
 	v.selector(s, sel, prefix, put)
+}
+
+// wrongSide refuses a selector that cannot stand on that side of a rule. The words are known of src.
+func (v *validator) wrongSide(s String, sel selector, side, label string) {
+	if sel.kind == selRange {
+		label = "a range of addresses"
+	}
+	d := v.refuse("bad-selector", s.Node, fmt.Sprintf("%q not valid on the %s side of a rule", s.Value, side), label)
+	if sel.kind == selRange {
+		d.Help = []diag.Help{{Message: "put the range into an ipset and name that"}}
+	}
 }
 
 // selector reports a name that is not defined. prefix begins the message, as the control plane words it.

@@ -87,6 +87,8 @@ func parseSelector(text string) selector {
 		s.kind, s.name = selDomain, strings.TrimPrefix(text, "user:*@")
 	case strings.Contains(text, "@"):
 		s.kind = selUser
+	case strings.HasPrefix(text, hostPrefix):
+		s.kind, s.name = selHost, strings.TrimPrefix(text, hostPrefix)
 	default:
 		s.kind = selHost
 		if r, kind, ok := parseAddrs(text); ok {
@@ -95,6 +97,17 @@ func parseSelector(text string) selector {
 	}
 	return s
 }
+
+// hostPrefix may stand before the name of a host: the documentation writes host:name in ipsets and name in rules.
+const hostPrefix = "host:"
+
+// onlyDst reports whether a selector cannot be a source of a rule, as the documentation of selectors lists it.
+func (s selector) onlyDst() bool {
+	return s.name == agSelf || s.name == agInternet || s.kind == selService || s.kind == selRange
+}
+
+// onlySrc reports whether a selector cannot be a destination of a rule. A range of addresses can be neither.
+func (s selector) onlySrc() bool { return s.name == agShared || s.kind == selRange }
 
 // parseAddrs reads an address, a CIDR or a range. Brackets are taken around an IPv6 address; with a port behind them it
 // is none.

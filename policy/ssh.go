@@ -169,8 +169,8 @@ func (v *validator) sshSrc(s String, rule *SSH) {
 	case agSelf, agInternet:
 		v.refuse("bad-selector", s.Node, fmt.Sprintf("%q not valid on the src side of a rule", s.Value), "not a source")
 		return
-	case agDangerAll:
-		v.refuse("bad-ssh-end", s.Node, fmt.Sprintf("invalid src %q", s.Value), "anybody at all")
+	case agDangerAll, agShared:
+		v.refuse("bad-ssh-end", s.Node, fmt.Sprintf("invalid src %q", s.Value), "not only users and devices of the tailnet")
 		return
 	}
 	v.selector(s, sel, "[ssh] ", same)
@@ -187,6 +187,8 @@ func (v *validator) sshDst(s String, rule *SSH) (self bool) {
 	switch {
 	case sel.name == agSelf:
 		return true
+	case sel.name == agTagged:
+		return false
 	case sel.kind == selTag:
 		if v.tagOwners[sel.name] == nil {
 			v.noPort(v.unknownTag(s, fmt.Sprintf("[ssh] tag not found: %q", sel.name), sel.name, same), s)
@@ -201,7 +203,7 @@ func (v *validator) sshDst(s String, rule *SSH) (self bool) {
 		}
 		return false
 	}
-	d := v.refuse("bad-ssh-end", s.Node, fmt.Sprintf("invalid dst %q", s.Value), "want a tag or autogroup:self")
+	d := v.refuse("bad-ssh-end", s.Node, fmt.Sprintf("invalid dst %q", s.Value), "want a tag, autogroup:tagged or autogroup:self")
 	switch sel.kind {
 	case selHost, selAddr, selCIDR:
 		d.Notes = []string{"an address may become somebody else's; give the device a tag and name that"}

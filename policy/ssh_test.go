@@ -95,6 +95,18 @@ func TestSSH(t *testing.T) {
 			map[string][]string{"db": {"accept 3 root:root"}, "both": {"accept 3 root:root"}},
 		},
 		{
+			"everything that is tagged as dst", `{"action": "check", "src": ["bob@example.com"], "dst": ["autogroup:tagged"], "users": ["root"]}`,
+			map[string][]string{
+				"web": {"check 3 root:root"}, "db": {"check 3 root:root"}, "both": {"check 3 root:root"}, "box": {"check 3 root:root"},
+			},
+		},
+		{
+			"everything that is tagged and own devices", `{"action": "accept", "src": ["bob@example.com"], "dst": ["autogroup:self", "autogroup:tagged"], "users": ["root"]}`,
+			map[string][]string{
+				"bob1": {"accept 3 root:root"}, "web": {"accept 3 root:root"}, "db": {"accept 3 root:root"}, "both": {"accept 3 root:root"}, "box": {"accept 3 root:root"},
+			},
+		},
+		{
 			"all but root", `{"action": "accept", "src": ["bob@example.com"], "dst": ["tag:db"], "users": ["autogroup:nonroot"]}`,
 			map[string][]string{"db": {"accept 3 *:= root:"}, "both": {"accept 3 *:= root:"}},
 		},
@@ -350,6 +362,8 @@ func TestSSHRefusals(t *testing.T) {
 		{"address as dst", `{"action": "accept", "src": ["bob@example.com"], "dst": ["100.64.0.5"], "users": ["root"]}`, `invalid dst "100.64.0.5"`, "bad-ssh-end", "ssh[0].dst[0]"},
 		{"everything as dst", `{"action": "accept", "src": ["bob@example.com"], "dst": ["*"], "users": ["root"]}`, `invalid dst "*"`, "bad-ssh-end", "ssh[0].dst[0]"},
 		{"group as dst", `{"action": "accept", "src": ["group:dev"], "dst": ["group:dev"], "users": ["root"]}`, `invalid dst "group:dev"`, "bad-ssh-end", "ssh[0].dst[0]"},
+		{"members as dst", `{"action": "accept", "src": ["bob@example.com"], "dst": ["autogroup:member"], "users": ["root"]}`, `invalid dst "autogroup:member"`, "bad-ssh-end", "ssh[0].dst[0]"},
+		{"guests as src", `{"action": "accept", "src": ["autogroup:shared"], "dst": ["tag:web"], "users": ["root"]}`, `invalid src "autogroup:shared"`, "bad-ssh-end", "ssh[0].src[0]"},
 		{"another user as dst", `{"action": "accept", "src": ["bob@example.com"], "dst": ["ada@example.com"], "users": ["root"]}`, `users in dst are only allowed from the same user`, "bad-ssh-end", "ssh[0].dst[0]"},
 		{"a tag to a user's devices", `{"action": "accept", "src": ["tag:db"], "dst": ["ada@example.com"], "users": ["root"]}`, `users in dst are only allowed from the same user`, "bad-ssh-end", "ssh[0].dst[0]"},
 		{"the user and others as src", `{"action": "accept", "src": ["ada@example.com", "bob@example.com"], "dst": ["ada@example.com"], "users": ["root"]}`, `users in dst are only allowed from the same user`, "bad-ssh-end", "ssh[0].dst[0]"},

@@ -189,7 +189,7 @@ func TestSSHTestsAgreeWithTheDevices(t *testing.T) {
 	src := []string{
 		`"bob@example.com"`, `"group:dev"`, `"tag:db"`, `"autogroup:tagged"`, `"autogroup:member"`, `"user:*@example.com", "tag:web"`,
 	}
-	dst := []string{`"tag:web"`, `"tag:db", "tag:box"`, `"tag:unused"`, `"autogroup:self"`, `"tag:web", "autogroup:self"`}
+	dst := []string{`"tag:web"`, `"tag:db", "tag:box"`, `"tag:unused"`, `"autogroup:self"`, `"tag:web", "autogroup:self"`, `"autogroup:tagged"`}
 	accounts := []string{
 		`"root"`, `"autogroup:nonroot"`, `"ubuntu", "root"`, `"localpart:*@example.com"`, `"localpart:*@example.com", "autogroup:nonroot"`,
 	}

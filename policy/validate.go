@@ -299,7 +299,7 @@ func (v *validator) principal(s String, prefix string) {
 		v.ownDomain(s, sel.name, prefix)
 	case sel.kind == selAutogroup && !knownAutogroup(sel.name):
 		v.selector(s, sel, prefix, same)
-	case sel.kind == selAutogroup && sel.name != agSelf && sel.name != agInternet && sel.name != agDangerAll:
+	case sel.kind == selAutogroup && sel.name != agSelf && sel.name != agInternet && sel.name != agDangerAll && sel.name != agShared:
 	default:
 		v.refuse("bad-principal", s.Node, prefix+fmt.Sprintf("%q is neither a user, a group, an autogroup nor a tag", s.Value), "stands for nobody")
 	}
@@ -350,12 +350,13 @@ func (v *validator) checkIPSets() {
 		}
 		for _, e := range s.Entries.Items {
 			_, target := ipsetEntry(e.Value)
-			put := func(near string) string { return strings.Replace(e.Value, target, near, 1) }
 			prefix := fmt.Sprintf("ipsets[%q]: ", s.Name.Value)
-			switch sel := parseSelector(target); {
+			sel := parseSelector(target)
+			put := func(near string) string { return e.Value[:strings.LastIndex(e.Value, sel.name)] + near }
+			switch {
 			case sel.kind == selAddr, sel.kind == selCIDR, sel.kind == selRange, sel.name == agInternet:
-			case sel.kind == selHost && v.hosts[target] == nil:
-				v.suggest(v.refuse("unknown-host", e.Node, prefix+fmt.Sprintf("host not found: %q", target), "not in hosts"), target, v.hostNames, e, put)
+			case sel.kind == selHost && v.hosts[sel.name] == nil:
+				v.suggest(v.refuse("unknown-host", e.Node, prefix+fmt.Sprintf("host not found: %q", sel.name), "not in hosts"), sel.name, v.hostNames, e, put)
 			case sel.kind == selHost:
 			case sel.kind == selIPSet && v.ipsets[target] == nil:
 				v.suggest(v.refuse("unknown-ipset", e.Node, prefix+fmt.Sprintf("ipset not found: %q", target), "not in ipsets"), target, v.ipsetNames, e, put)

@@ -193,6 +193,14 @@ func TestCompare(t *testing.T) {
 			},
 		},
 		{
+			"hosts named with the prefix", `"hosts": {"a": "10.20.1.1", "b": "10.20.2.1"}, "ipsets": {"ipset:s": ["add host:b"]}, "grants": [{"src": ["ada@example.com"], "dst": ["host:a", "ipset:s"], "ip": ["tcp:22"]}]`,
+			`"hosts": {"a": "10.20.1.2", "b": "10.20.2.2"}, "ipsets": {"ipset:s": ["add host:b"]}, "grants": [{"src": ["ada@example.com"], "dst": ["host:a", "ipset:s"], "ip": ["tcp:22"]}]`,
+			[]string{
+				`+ ada@example.com -> host:a, ipset:s: tcp 22; icmp (2 x subnet; grants[0]: hosts["a"] "10.20.1.1" -> "10.20.1.2", hosts["b"] "10.20.2.1" -> "10.20.2.2")`,
+				`- ada@example.com -> host:a, ipset:s: tcp 22; icmp (2 x subnet; grants[0]: hosts["a"] "10.20.1.1" -> "10.20.1.2", hosts["b"] "10.20.2.1" -> "10.20.2.2")`,
+			},
+		},
+		{
 			"synced group", `"grants": []`, `"grants": [{"src": ["group:eng@example.com", "ada@example.com"], "dst": ["tag:db"], "ip": ["tcp:22"]}]`,
 			[]string{
 				"+ ada@example.com -> tag:db: tcp 22; icmp (2 x 1 devices; grants[0] added)",

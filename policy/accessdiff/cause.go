@@ -102,14 +102,14 @@ func (f *folder) definitions(r cause) []*edit {
 						name = v
 					}
 					follow(keyed("ipsets", name))
-					follow(keyed("hosts", name))
+					follow(keyed("hosts", strings.TrimPrefix(name, "host:")))
 				}
 			}
 		}
 	}
 	for _, name := range slices.Concat(names.src, names.dst, other.src, other.dst) {
 		for _, section := range []string{"groups", "hosts", "ipsets"} {
-			follow(keyed(section, name))
+			follow(keyed(section, strings.TrimPrefix(name, "host:")))
 		}
 	}
 	postures := slices.Concat(names.postures, other.postures)

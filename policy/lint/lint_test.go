@@ -174,9 +174,9 @@ func TestLint(t *testing.T) {
 		{"no tests at all", "untested-rule", `"acls": [{"action": "accept", "src": ["tag:web"], "dst": ["tag:db:80"]}],`, nil},
 		{
 			"defined and forgotten", "unused-name",
-			`"groups": {"group:a": [], "group:b": [], "group:c": []}, "hosts": {"x": "10.0.0.1", "y": "10.0.0.2", "z": "10.0.0.3"}, "ipsets": {"ipset:p": ["add y"], "ipset:q": ["ipset:p"]},
+			`"groups": {"group:a": [], "group:b": [], "group:c": []}, "hosts": {"w": "10.0.0.4", "x": "10.0.0.1", "y": "10.0.0.2", "z": "10.0.0.3"}, "ipsets": {"ipset:p": ["add y", "add host:w"], "ipset:q": ["ipset:p"]},
 			"postures": {"posture:o": ["node:os IS SET"], "posture:u": ["node:os IS SET"]}, "defaultSrcPosture": ["posture:u"],
-			"tagOwners": {"tag:web": ["group:a"], "tag:own": ["tag:own"]}, "acls": [{"action": "accept", "src": ["group:b"], "dst": ["z:22"]}],`,
+			"tagOwners": {"tag:web": ["group:a"], "tag:own": ["tag:own"]}, "acls": [{"action": "accept", "src": ["group:b"], "dst": ["host:z:22"]}],`,
 			[]string{
 				`groups["group:c"]: group "group:c" is not used`, `hosts["x"]: host "x" is not used`, `ipsets["ipset:q"]: ipset "ipset:q" is not used`,
 				`postures["posture:o"]: posture "posture:o" is not used`, `tagOwners["tag:own"]: tag "tag:own" is not used`,

@@ -46,8 +46,8 @@ func unusedNames(l *linter) {
 	}
 }
 
-// namesInText collects every string of the text and what it may name: itself, without ports behind it, without "add" or
-// "remove" before it. The keys of sections that define names are left out, and a tag is not used by owning itself. Sections
+// namesInText collects every string of the text and what it may name: itself, without ports behind it, without "add",
+// "remove" or "host:" before it. The keys of sections that define names are left out, and a tag is not used by owning itself. Sections
 // that the engine does not know are read like the others.
 func namesInText(src []byte) map[string]bool {
 	used := map[string]bool{}
@@ -61,6 +61,7 @@ func namesInText(src []byte) map[string]bool {
 				text = strings.TrimSpace(t)
 			}
 		}
+		text = strings.TrimPrefix(text, "host:")
 		if text == except {
 			return
 		}

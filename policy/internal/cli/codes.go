@@ -175,9 +175,10 @@ func rulePages() []page {
 		},
 		{
 			code: "bad-selector", title: "a selector that cannot stand on that side",
-			trigger: "autogroup:self or autogroup:internet is used as src, autogroup:danger-all as dst, an autogroup as src of sshTests, and so on.",
-			why:     "The control plane refuses the policy.",
-			fix:     "Move the selector to the other side, or name who is meant.",
+			trigger: "autogroup:self, autogroup:internet or a service is used as src, autogroup:danger-all or autogroup:shared as dst, a range of " +
+				"addresses as either, an autogroup as src of sshTests, and so on.",
+			why: "The control plane refuses the policy.",
+			fix: "Move the selector to the other side, or name who is meant; a range of addresses goes into an ipset.",
 		},
 		{
 			code: "bad-self", title: "autogroup:self with a source that has no own devices",
@@ -270,10 +271,10 @@ func sshPages() []page {
 		},
 		{
 			code: "bad-ssh-end", title: "an ssh rule from or to what has no SSH",
-			trigger: "The src of an ssh rule is a host, an address or *, or the dst something else than a tag, a user or " +
-				"autogroup:self.",
+			trigger: "The src of an ssh rule is a host, an address or *, or the dst something else than a tag, a user, " +
+				"autogroup:tagged or autogroup:self.",
 			why: "SSH by identity needs to know who asks and whose device is asked.",
-			fix: "Use users, groups, tags or autogroups as src, and tags or autogroup:self as dst.",
+			fix: "Use users, groups, tags or autogroups as src, and tags, autogroup:tagged or autogroup:self as dst.",
 		},
 		{
 			code: "bad-accept-env", title: "an empty name in acceptEnv",
