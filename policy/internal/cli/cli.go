@@ -172,10 +172,9 @@ func newRootCmd(e env) *cobra.Command {
 accept it, do its tests pass, which packet filter does each device get, may this flow pass and by which rule.
 
 A policy is a file of HuJSON (JSON with comments and trailing commas), or - for standard input. What depends on
-devices needs an inventory, {"devices":[...],"users":[...]}, each as the API lists them:
+devices needs an inventory, {"devices":[...],"users":[...]}, each as the API lists them. Both can be fetched:
 
-  api=https://api.tailscale.com/api/v2/tailnet/-
-  curl -s -u "$TAILSCALE_API_KEY:" "$api/devices?fields=all" "$api/users" | jq -s add > inventory.json
+  tailmesh-policy pull policy.hujson --inventory inventory.json
 
 Only pull, push, watch and the name live ask Tailscale.
 

@@ -157,6 +157,14 @@ func TestPull(t *testing.T) {
 			t.Errorf("%s: %v %v", link, info, err)
 		}
 	}
+	// The tailnet's devices, for commands that need them.
+	o.runs(0, "pull second.hujson --inventory inventory.json", `inventory.json: written, 5 devices and 2 users\nsecond.hujson: is what is in force`)
+	o.runs(0, "can tag:node tag:node --proto ip-in-ip second.hujson --inventory inventory.json", "^yes: ")
+	o.write("inventory.json", "{}")
+	o.runs(1, "pull rival.hujson -i inventory.json", "inventory.json: written(.|\n)*rival.hujson differs")
+	o.runs(0, "can tag:node tag:node --proto ip-in-ip second.hujson --inventory inventory.json", "^yes: ")
+	o.runs(2, "pull second.hujson --inventory second.hujson", `--inventory "second.hujson" is the policy's file`)
+	o.runs(2, "pull second.hujson --inventory none/there.json", `cannot write "none/there.json": no such file or directory\n$`)
 	o.runs(2, "pull none/there.hujson", `cannot write "none/there.hujson": no such file or directory\n$`)
 	o.runs(2, "pull "+t.TempDir(), `is a directory`)
 	if n := o.writes(); n != 0 {
