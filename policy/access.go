@@ -298,7 +298,7 @@ func (c *Compiled) needs(s *srcSet, d *device) []string {
 		who = []string{""}
 	}
 	how := []string{""}
-	if s.posture != nil {
+	if s.posture != nil && !d.IsExternal {
 		how = s.posture.open(postureAttrs(d))
 	}
 	var out []string

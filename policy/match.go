@@ -114,6 +114,9 @@ func (s *srcSet) judge(c *Compiled, e endpoint) (Verdict, []string) {
 		}
 		return best, missing
 	}
+	if e.dev != nil && e.dev.IsExternal {
+		return best, missing // postures ask nothing of devices that are shared in
+	}
 	if e.dev == nil && !e.named() {
 		return Fail, nil
 	}

@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,50 +15,64 @@ type assertion struct {
 	attr   string
 	op     string
 	values []string
+	// number says that the value is a number, not a quoted text.
+	number bool
 }
 
-// postureOperators are the operators in the order in which they are looked for: the longer ones first.
-func postureOperators() []string {
-	return []string{" IS SET", " NOT SET", " NOT IN ", " IN ", "==", "!=", "<=", ">=", "<", ">"}
-}
+// An operator in words stands apart from what is around it; one of signs need not.
+var (
+	postureLine  = regexp.MustCompile(`^\s*([^\s'"\[\]=!<>]*)(?:\s*(==|!=|<=|>=|<|>)|\s+(IS\s+SET|NOT\s+SET|NOT\s+IN|IN)(?:\s+|(\[)|$))(.*)$`)
+	postureValue = regexp.MustCompile(`^\s*(?:'([^']*)'|"([^"]*)"|([^\s,'"\[\]]+))\s*`)
+)
 
 // parseAssertion reads "node:tsVersion >= '1.40'", "node:os IN ['macos', 'linux']" or "custom:tier IS SET".
 func parseAssertion(text string) (assertion, error) {
-	for _, op := range postureOperators() {
-		attr, rest, ok := strings.Cut(text, op)
-		if !ok {
-			continue
+	m := postureLine.FindStringSubmatch(text)
+	if m == nil {
+		return assertion{}, fmt.Errorf("%q: no operator: want ==, !=, <, <=, >, >=, IN, NOT IN, IS SET or NOT SET", text)
+	}
+	a := assertion{attr: m[1], op: m[2] + strings.Join(strings.Fields(m[3]), " ")}
+	rest := strings.TrimSpace(m[4] + m[5])
+	if a.attr == "" {
+		return a, fmt.Errorf("%q: no attribute before %q", text, a.op)
+	}
+	switch a.op {
+	case "IS SET", "NOT SET":
+		if rest != "" {
+			return a, fmt.Errorf("%q: nothing may follow %q", text, a.op)
 		}
-		a := assertion{attr: strings.TrimSpace(attr), op: strings.TrimSpace(op)}
-		rest = strings.TrimSpace(rest)
-		switch {
-		case a.attr == "" || strings.ContainsAny(a.attr, "'\"[] "):
-			return a, fmt.Errorf("%q: no attribute before %q", text, a.op)
-		case a.op == "IS SET" || a.op == "NOT SET":
-			if rest != "" {
-				return a, fmt.Errorf("%q: nothing may follow %q", text, a.op)
-			}
-			return a, nil
-		case a.op == "IN" || a.op == "NOT IN":
-			inner, ok := strings.CutPrefix(rest, "[")
-			inner, ok2 := strings.CutSuffix(inner, "]")
-			if !ok || !ok2 {
+		return a, nil
+	case "IN", "NOT IN":
+		inner, ok := strings.CutPrefix(rest, "[")
+		if !ok {
+			return a, fmt.Errorf("%q: want a list in brackets after %q", text, a.op)
+		}
+		for {
+			v := postureValue.FindStringSubmatch(inner)
+			if v == nil {
 				return a, fmt.Errorf("%q: want a list in brackets after %q", text, a.op)
 			}
-			for item := range strings.SplitSeq(inner, ",") {
-				a.values = append(a.values, unquotePosture(item))
+			a.values = append(a.values, v[1]+v[2]+v[3])
+			inner = inner[len(v[0]):]
+			if inner == "]" {
+				return a, nil
 			}
-			return a, nil
-		case rest == "":
-			return a, fmt.Errorf("%q: no value after %q", text, a.op)
+			if inner, ok = strings.CutPrefix(inner, ","); !ok {
+				return a, fmt.Errorf("%q: want a list in brackets after %q", text, a.op)
+			}
 		}
-		a.values = []string{unquotePosture(rest)}
-		return a, nil
 	}
-	return assertion{}, fmt.Errorf("%q: no operator: want ==, !=, <, <=, >, >=, IN, NOT IN, IS SET or NOT SET", text)
+	v := postureValue.FindStringSubmatch(rest)
+	switch {
+	case rest == "":
+		return a, fmt.Errorf("%q: no value after %q", text, a.op)
+	case v == nil || v[0] != rest:
+		return a, fmt.Errorf("%q: want one value after %q, a text in quotes", text, a.op)
+	}
+	_, err := strconv.ParseFloat(v[3], 64)
+	a.values, a.number = []string{v[1] + v[2] + v[3]}, err == nil
+	return a, nil
 }
-
-func unquotePosture(s string) string { return strings.Trim(strings.TrimSpace(s), `'"`) }
 
 // holds judges an assertion. Attributes that are not in attrs make it Undecided, since an inventory holds only some;
 // where closed, they are not set.
@@ -81,13 +97,13 @@ func (a assertion) holds(attrs map[string]string, closed bool) Verdict {
 	case "NOT IN", "!=":
 		yes = !slices.Contains(a.values, got)
 	case "<":
-		yes = compareVersions(got, a.values[0]) < 0
+		yes = a.compare(got) < 0
 	case "<=":
-		yes = compareVersions(got, a.values[0]) <= 0
+		yes = a.compare(got) <= 0
 	case ">":
-		yes = compareVersions(got, a.values[0]) > 0
+		yes = a.compare(got) > 0
 	case ">=":
-		yes = compareVersions(got, a.values[0]) >= 0
+		yes = a.compare(got) >= 0
 	}
 	if yes {
 		return Pass
@@ -95,34 +111,42 @@ func (a assertion) holds(attrs map[string]string, closed bool) Verdict {
 	return Fail
 }
 
-// compareVersions compares dotted numbers part by part; what follows a "-" does not count.
+// compare orders an attribute and the value of the assertion, as numbers where both are, else as versions.
+func (a assertion) compare(got string) int {
+	if n, err := strconv.ParseFloat(got, 64); err == nil && a.number {
+		want, _ := strconv.ParseFloat(a.values[0], 64)
+		return cmp.Compare(n, want)
+	}
+	return compareVersions(got, a.values[0])
+}
+
+// compareVersions orders versions as the documentation says (tailscale.com/util/cmpver): runs of digits by number, what is
+// between them as text, and a version that goes on comes after one that ends.
 func compareVersions(a, b string) int {
-	a, _, _ = strings.Cut(a, "-")
-	b, _, _ = strings.Cut(b, "-")
-	as, bs := strings.Split(a, "."), strings.Split(b, ".")
-	for i := range max(len(as), len(bs)) {
-		x, y := "0", "0"
-		if i < len(as) {
-			x = as[i]
+	for a != "" || b != "" {
+		var m, n string
+		m, a = run(a, false)
+		n, b = run(b, false)
+		if c := strings.Compare(m, n); c != 0 {
+			return c
 		}
-		if i < len(bs) {
-			y = bs[i]
-		}
-		m, err1 := strconv.Atoi(x)
-		n, err2 := strconv.Atoi(y)
-		switch {
-		case err1 == nil && err2 == nil && m != n:
-			if m < n {
-				return -1
-			}
-			return 1
-		case err1 != nil || err2 != nil:
-			if c := strings.Compare(x, y); c != 0 {
-				return c
-			}
+		m, a = run(a, true)
+		n, b = run(b, true)
+		m, n = strings.TrimLeft(m, "0"), strings.TrimLeft(n, "0")
+		if c := cmp.Or(cmp.Compare(len(m), len(n)), strings.Compare(m, n)); c != 0 {
+			return c
 		}
 	}
 	return 0
+}
+
+// run cuts off what s begins with: digits, or anything but digits.
+func run(s string, digits bool) (head, rest string) {
+	i := strings.IndexFunc(s, func(r rune) bool { return ('0' <= r && r <= '9') != digits })
+	if i < 0 {
+		return s, ""
+	}
+	return s[:i], s[i:]
 }
 
 // postureAttrs are the posture attributes that an inventory tells of a device.
@@ -131,8 +155,19 @@ func postureAttrs(d *device) map[string]string {
 	if d.OS != "" {
 		out["node:os"] = strings.ToLower(d.OS)
 	}
-	if d.ClientVersion != "" {
-		out["node:tsVersion"] = d.ClientVersion
+	// The API adds commits to the version, which the attribute does not have.
+	version, _, _ := strings.Cut(d.ClientVersion, "-")
+	if version == "" {
+		return out
+	}
+	out["node:tsVersion"] = version
+	if parts := strings.Split(version, "."); len(parts) > 1 {
+		if minor, err := strconv.Atoi(parts[1]); err == nil {
+			out["node:tsReleaseTrack"] = "stable"
+			if minor%2 != 0 {
+				out["node:tsReleaseTrack"] = "unstable"
+			}
+		}
 	}
 	return out
 }
@@ -249,10 +284,18 @@ func (a assertion) example() (string, bool) {
 		return "true", true
 	case "==", "IN", "<=", ">=":
 		return a.values[0], true
-	case ">":
+	case ">", "<":
+		step := 1.0
+		if a.op == "<" {
+			step = -1
+		}
+		if n, err := strconv.ParseFloat(a.values[0], 64); err == nil && a.number {
+			return strconv.FormatFloat(n+step, 'f', -1, 64), true
+		}
+		if step < 0 {
+			return "0", true
+		}
 		return a.values[0] + ".1", true
-	case "<":
-		return "0", true
 	}
 	return "another", true
 }
