@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -76,18 +77,18 @@ func TestReferenceFile(t *testing.T) {
 
 // Every key that the parser takes must be explained in the reference file.
 func TestReferenceFileIsComplete(t *testing.T) {
-	tree, err := parseTree(reference(t))
-	if err != nil {
+	var tree any
+	if err := json.Unmarshal(reference(t), &tree); err != nil {
 		t.Fatal(err)
 	}
 	shown := map[string]bool{}
 	var collect func(v any)
 	collect = func(v any) {
 		switch v := v.(type) {
-		case object:
-			for _, m := range v {
-				shown[m.key] = true
-				collect(m.value)
+		case map[string]any:
+			for key, value := range v {
+				shown[key] = true
+				collect(value)
 			}
 		case []any:
 			for _, item := range v {
@@ -492,6 +493,50 @@ func TestInvalidInEachLayout(t *testing.T) {
 			}
 			readAlike(t, text)
 		})
+	}
+}
+
+// Whatever lies in a document's place, and however large, is refused in few words, and what that allocates grows no faster
+// than its size.
+func TestNothingLikeADocument(t *testing.T) {
+	const size = 1 << 20
+	many := func(piece string) string { return strings.TrimSuffix(strings.Repeat(piece, size/len(piece)), ",") }
+	rest := func(keys string) string { return strings.Replace(minimal, `"peers":[]`, keys, 1) }
+	for name, text := range map[string]string{
+		"numbers":             "[" + many("0,") + "]",
+		"objects":             "[" + many("{},") + "]",
+		"keys that repeat":    "{" + many(`"version":1,`) + "}",
+		"keys unknown":        "{" + many(`"a":0,`) + "}",
+		"a long key":          `{"` + many("k") + `":1}`,
+		"a deep value":        rest(`"peers":[],"x":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000)),
+		"deeper":              rest(`"peers":` + many("[")),
+		"peers of numbers":    rest(`"peers":[` + many("0,") + "]"),
+		"in lines":            rest("\"peers\":[" + many("0,             \n") + "]"),
+		"peers of nothing":    rest(`"peers":[` + many("{},") + "]"),
+		"lists":               rest(`"peers":[` + many("[],") + "]"),
+		"addresses":           rest(`"peers":[{"name":"b","addresses":[` + many(`"::",`) + "]}]"),
+		"one address":         rest(`"peers":[{"name":"b","addresses":[` + many(`"100.64.0.2",`) + "]}]"),
+		"one network":         rest(`"peers":[],"pod_cidrs":[` + many(`"10.0.0.0/8",`) + "]"),
+		"tags":                rest(`"peers":[],"discover":{"tags":[` + many(`"x",`) + "]}"),
+		"a long name":         strings.Replace(minimal, `"m"`, `"`+many("m")+`"`, 1),
+		"a long number":       strings.Replace(minimal, `1,`, many("9")+`,`, 1),
+		"a string for a list": rest(`"peers":"` + many("p") + `"`),
+		"a long mark":         rest(`"peers":[],"routing":{"mark":"` + many("1") + `"}`),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := Parse([]byte(text))
+		runtime.ReadMemStats(&after)
+		parsed, ok := errors.AsType[*Error](err)
+		switch {
+		case !ok:
+			t.Errorf("%s: %v", name, err)
+		case len(parsed.Problems) > 101 || len(err.Error()) > 101*600:
+			t.Errorf("%s: %d problems, %d bytes", name, len(parsed.Problems), len(err.Error()))
+		}
+		if cost := after.TotalAlloc - before.TotalAlloc; cost > 100*size {
+			t.Errorf("%s: %d bytes allocated for %d", name, cost, len(text))
+		}
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/netip"
 	"slices"
@@ -21,16 +20,16 @@ func Parse(data []byte) (Document, error) {
 	if doc, ok := marshalled(data); ok && len(doc.validate()) == 0 {
 		return doc, nil
 	}
-	tree, err := parseTree(data)
-	if err != nil {
+	if err := check(data); err != nil {
 		return Document{}, &Error{Problems: []Problem{{Message: err.Error()}}}
 	}
 	doc := New()
-	var d decoder
-	d.document(tree, &doc)
+	d := decoder{json: json.NewDecoder(bytes.NewReader(data))}
+	d.json.UseNumber()
+	d.document(&doc)
 	for _, p := range doc.validate() {
 		if !d.problems.covers(p.Path) {
-			d.problems = append(d.problems, p)
+			d.problems.append(p)
 		}
 	}
 	if err := d.problems.err(); err != nil {
@@ -43,6 +42,11 @@ func Parse(data []byte) (Document, error) {
 // written again has something that only the long look tells: a key left out, unknown, or there twice. What is wrong with a
 // value only the long look tells, too, which still has what stands in the text.
 func marshalled(data []byte) (Document, bool) {
+	// There is a line for each comma, and no line is short. What is not so may be millions of peers of a byte each.
+	const line = 12
+	if bytes.Count(data, []byte(","))*line > len(data) {
+		return Document{}, false
+	}
 	doc := New()
 	if err := json.Unmarshal(data, &doc); err != nil {
 		return Document{}, false
@@ -51,74 +55,21 @@ func marshalled(data []byte) (Document, bool) {
 	return doc, err == nil && bytes.Equal(again, data)
 }
 
-// object is a JSON object whose keys keep their order and may repeat. The other kinds of value are represented as by
-// [json.Decoder.Token], an array as []any.
-type object []member
-
-type member struct {
-	key   string
-	value any
-}
-
-func parseTree(data []byte) (any, error) {
+// check says what keeps a text from being one value of JSON.
+func check(data []byte) error {
 	switch {
 	case len(bytes.TrimSpace(data)) == 0:
-		return nil, errors.New("the document is empty")
+		return errors.New("the document is empty")
 	case !utf8.Valid(data):
-		return nil, errors.New("the document is not UTF-8 text")
+		return errors.New("the document is not UTF-8 text")
 	}
-	// Unmarshal finds every syntax error, with its offset and what is behind the document; the walk below then cannot fail.
 	var raw json.RawMessage
-	if err := json.Unmarshal(data, &raw); err != nil {
-		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-			line, column := position(data, syntax.Offset)
-			return nil, fmt.Errorf("line %d, column %d: %w", line, column, err)
-		}
-		return nil, err
+	err := json.Unmarshal(data, &raw)
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		line, column := position(data, syntax.Offset)
+		return fmt.Errorf("line %d, column %d: %w", line, column, err)
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	tree, err := walk(dec)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	return tree, nil
-}
-
-func walk(dec *json.Decoder) (any, error) {
-	token, err := dec.Token()
-	if err != nil {
-		return nil, err
-	}
-	switch token {
-	case json.Delim('{'):
-		obj := object{}
-		for dec.More() {
-			key, err := dec.Token()
-			if err != nil {
-				return nil, err
-			}
-			value, err := walk(dec)
-			if err != nil {
-				return nil, err
-			}
-			obj = append(obj, member{key: key.(string), value: value})
-		}
-		_, err := dec.Token()
-		return obj, err
-	case json.Delim('['):
-		list := []any{}
-		for dec.More() {
-			value, err := walk(dec)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, value)
-		}
-		_, err := dec.Token()
-		return list, err
-	}
-	return token, nil
+	return err
 }
 
 // position turns the offset of a syntax error, which counts the bytes read, into a line and a column of the last of them.
@@ -127,13 +78,39 @@ func position(data []byte, offset int64) (line, column int) {
 	return 1 + bytes.Count(before, []byte("\n")), 1 + len(before) - (bytes.LastIndexByte(before, '\n') + 1)
 }
 
-// decoder turns a tree into a document and notes what it could not use.
-type decoder struct{ problems problems }
+// decoder turns a text that was checked into a document, and notes what it could not use. It goes through the text and keeps
+// nothing of what it does not use: what lies in the document's place may be anything, and large.
+type decoder struct {
+	json     *json.Decoder
+	problems problems
+}
 
-// into reads the value at a path.
-type into func(path string, v any)
+// into reads the value at a path, of which the first token was read.
+type into func(path string, first json.Token)
 
-func (d *decoder) document(v any, doc *Document) {
+// next returns the next token. There is one: the text was checked.
+func (d *decoder) next() json.Token {
+	token, _ := d.json.Token()
+	return token
+}
+
+// skip reads what is left of a value, of which the first token was read.
+func (d *decoder) skip(first json.Token) {
+	var err error
+	for depth, token := 0, first; err == nil; token, err = d.json.Token() {
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+		if depth == 0 {
+			return
+		}
+	}
+}
+
+func (d *decoder) document(doc *Document) {
 	d.object(map[string]into{
 		"version":     d.integer(&doc.Version),
 		"mesh":        d.text(&doc.Mesh),
@@ -154,7 +131,7 @@ func (d *decoder) document(v any, doc *Document) {
 			"snat":    d.boolean(&doc.Firewall.SNAT),
 		}),
 		"overlay": d.object(map[string]into{"protocol": d.text(&doc.Overlay.Protocol)}),
-	}, "version", "mesh", "node", "peers")("", v)
+	}, "version", "mesh", "node", "peers")("", d.next())
 }
 
 func (d *decoder) node(n *Node) into {
@@ -168,27 +145,31 @@ func (d *decoder) node(n *Node) into {
 
 // object reads an object that may have the given keys and must have the required ones.
 func (d *decoder) object(keys map[string]into, required ...string) into {
-	return func(path string, v any) {
-		obj, ok := v.(object)
-		if !ok {
-			d.wrongType(path, "an object", v)
+	return func(path string, first json.Token) {
+		if first != json.Delim('{') {
+			d.wrongType(path, "an object", first)
 			return
 		}
 		seen := map[string]bool{}
-		for _, m := range obj {
-			at := join(path, m.key)
-			read, known := keys[m.key]
+		for d.json.More() && !d.problems.full() {
+			key, _ := d.next().(string)
+			at := join(path, key)
+			value := d.next()
+			read, known := keys[key]
 			switch {
 			case !known:
 				names := slices.Sorted(maps.Keys(keys))
 				d.problems.add(at, "unknown key; known here: %s", strings.Join(names, ", "))
-			case seen[m.key]:
+				d.skip(value)
+			case seen[key]:
 				d.problems.add(at, "the key appears twice")
+				d.skip(value)
 			default:
-				read(at, m.value)
+				read(at, value)
+				seen[key] = true
 			}
-			seen[m.key] = true
 		}
+		d.next()
 		for _, key := range required {
 			if !seen[key] {
 				d.problems.add(join(path, key), "missing")
@@ -198,21 +179,24 @@ func (d *decoder) object(keys map[string]into, required ...string) into {
 }
 
 func list[T any](d *decoder, to *[]T, element func(*T) into) into {
-	return func(path string, v any) {
-		items, ok := v.([]any)
-		if !ok {
-			d.wrongType(path, "an array", v)
+	return func(path string, first json.Token) {
+		if first != json.Delim('[') {
+			d.wrongType(path, "an array", first)
 			return
 		}
-		*to = make([]T, len(items))
-		for i, item := range items {
-			element(&(*to)[i])(fmt.Sprintf("%s[%d]", path, i), item)
+		items := []T{}
+		for d.json.More() && !d.problems.full() {
+			var item T
+			element(&item)(fmt.Sprintf("%s[%d]", path, len(items)), d.next())
+			items = append(items, item)
 		}
+		d.next()
+		*to = items
 	}
 }
 
 func (d *decoder) text(to *string) into {
-	return func(path string, v any) {
+	return func(path string, v json.Token) {
 		s, ok := v.(string)
 		if !ok {
 			d.wrongType(path, "a string", v)
@@ -223,7 +207,7 @@ func (d *decoder) text(to *string) into {
 }
 
 func (d *decoder) boolean(to *bool) into {
-	return func(path string, v any) {
+	return func(path string, v json.Token) {
 		b, ok := v.(bool)
 		if !ok {
 			d.wrongType(path, "true or false", v)
@@ -234,7 +218,7 @@ func (d *decoder) boolean(to *bool) into {
 }
 
 func (d *decoder) integer(to *int) into {
-	return func(path string, v any) {
+	return func(path string, v json.Token) {
 		n, ok := v.(json.Number)
 		if !ok {
 			d.wrongType(path, "a number", v)
@@ -250,7 +234,7 @@ func (d *decoder) integer(to *int) into {
 }
 
 func (d *decoder) mark(to *Mark) into {
-	return func(path string, v any) {
+	return func(path string, v json.Token) {
 		s, ok := v.(string)
 		if !ok {
 			d.wrongType(path, fmt.Sprintf("a string such as %q", DefaultMark), v)
@@ -263,7 +247,7 @@ func (d *decoder) mark(to *Mark) into {
 }
 
 func (d *decoder) priority(to *Priority) into {
-	return func(path string, v any) {
+	return func(path string, v json.Token) {
 		var s string
 		switch v := v.(type) {
 		case string:
@@ -284,7 +268,7 @@ func (d *decoder) priority(to *Priority) into {
 }
 
 func (d *decoder) prefix(to *netip.Prefix) into {
-	return func(path string, v any) {
+	return func(path string, v json.Token) {
 		s, ok := v.(string)
 		if !ok {
 			d.wrongType(path, "a string", v)
@@ -301,7 +285,7 @@ func (d *decoder) prefix(to *netip.Prefix) into {
 
 // address reads one host. A prefix of one host, as the LocalAPI writes addresses, is that host.
 func (d *decoder) address(to *netip.Addr) into {
-	return func(path string, v any) {
+	return func(path string, v json.Token) {
 		s, ok := v.(string)
 		if !ok {
 			d.wrongType(path, "a string", v)
@@ -324,12 +308,13 @@ func (d *decoder) address(to *netip.Addr) into {
 	}
 }
 
-func (d *decoder) wrongType(path, want string, got any) {
+func (d *decoder) wrongType(path, want string, got json.Token) {
 	d.problems.add(path, "want %s, got %s", want, describe(got))
+	d.skip(got)
 }
 
-func describe(v any) string {
-	switch v := v.(type) {
+func describe(first json.Token) string {
+	switch v := first.(type) {
 	case nil:
 		return "null"
 	case bool:
@@ -338,7 +323,8 @@ func describe(v any) string {
 		return "the number " + v.String()
 	case string:
 		return fmt.Sprintf("the string %q", v)
-	case []any:
+	}
+	if first == json.Delim('[') {
 		return "an array"
 	}
 	return "an object"

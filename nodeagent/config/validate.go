@@ -27,6 +27,9 @@ func (d Document) validate() problems {
 	ps.peers(d)
 	seen := map[string]place{}
 	for i, tag := range d.Discover.Tags {
+		if ps.full() {
+			break
+		}
 		where := at("discover.tags").index(i)
 		if name, ok := strings.CutPrefix(tag, "tag:"); !ok || name == "" {
 			ps.add(where(), "%q is not a tag: want the form %q", tag, "tag:node")
@@ -35,6 +38,9 @@ func (d Document) validate() problems {
 	}
 	seenPrefix := map[netip.Prefix]place{}
 	for i, p := range d.LocalCIDRs {
+		if ps.full() {
+			break
+		}
 		where := at("local_cidrs").index(i)
 		if ps.prefix(where, p) {
 			once(&ps, seenPrefix, p, where, where)
@@ -78,6 +84,9 @@ func (ps *problems) node(where place, n Node) {
 		ps.add(where.key("addresses")(), "empty: want at least one mesh address")
 	}
 	for i, a := range n.Addresses {
+		if ps.full() {
+			return
+		}
 		if reason := notMesh(a); reason != "" {
 			ps.add(where.key("addresses").index(i)(), "%s %s", a, reason)
 			continue
@@ -121,6 +130,9 @@ func (ps *problems) prefix(where place, p netip.Prefix) bool {
 func (ps *problems) podCIDRs(d Document) {
 	seen := map[netip.Prefix]place{}
 	for i, p := range d.PodCIDRs {
+		if ps.full() {
+			return
+		}
 		where := at("pod_cidrs").index(i)
 		if !ps.prefix(where, p) {
 			continue
@@ -138,6 +150,9 @@ func (ps *problems) peers(d Document) {
 	n := len(d.Peers)
 	names, ids, addresses := make(map[string]place, n), make(map[string]place, n), make(map[netip.Addr]place, 2*n)
 	for i, p := range d.Peers {
+		if ps.full() {
+			return
+		}
 		peer := at("peers").index(i)
 		ps.node(peer, p)
 		switch {

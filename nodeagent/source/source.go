@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// limit is the largest document that is read, in bytes: 10,000 peers are a tenth of it.
-const limit = 16 << 20
+// limit is the largest document that is read, in bytes: 10,000 peers are half of it.
+const limit = 4 << 20
 
 // Source is a place of a document. It is safe for concurrent use.
 type Source interface {

@@ -130,7 +130,7 @@ func TestServerTroubles(t *testing.T) {
 		}, "the server answers with a page of HTML, not with a document"},
 		{"too large", func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write(make([]byte, limit+1))
-		}, "is larger than 16777216 bytes"},
+		}, "is larger than 4194304 bytes"},
 		{"cut off", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			fmt.Fprint(w, "half")
