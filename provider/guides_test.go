@@ -23,7 +23,8 @@ var update = flag.Bool("update", false, "write what commands print into the guid
 //
 //   - A block of code whose first line is a comment with a file's name is written to that file.
 //   - In a block of "console", a line that begins with "$ " is run by a shell, and must print what follows it. A line "..."
-//     in there stands for any number of lines.
+//     in there stands for any number of lines. What tofu tells people goes into no pipe: for readers it has colours in it,
+//     and advice behind it, so that grep and tail would find something else than here.
 //   - In a block of "sh" stands what cannot be run here. The flags of this project's programs must exist.
 //
 // In testdata/guides/NAME are the files that the reader of a guide has at hand, policy.hujson being the policy in force.
@@ -167,6 +168,9 @@ func (g *guide) console(at string, block []string) (now []string) {
 		if !ok {
 			g.t.Fatalf("%s: %q is neither a command nor what one prints", at, block[i])
 		}
+		if piped.MatchString(command) {
+			g.t.Errorf("%s: %q: leave lines out with \"...\" in place of the pipe", at, command)
+		}
 		end := i + 1
 		for end < len(block) && !strings.HasPrefix(block[end], "$ ") {
 			end++
@@ -185,6 +189,9 @@ func (g *guide) console(at string, block []string) (now []string) {
 	}
 	return now
 }
+
+// piped is what tofu tells people, sent into a pipe.
+var piped = regexp.MustCompile(`\btofu (-chdir=\S+ )?(init|plan|apply|import|destroy|test)\b[^|;&]*\|[^|]`)
 
 // noise is what OpenTofu prints of its own course: in no fixed order, or with times, or the same with every plan.
 var noise = regexp.MustCompile(`^\S+: (Reading|Read complete|Refreshing state|Creating|Creation complete|Modifying|Modifications complete|` +
