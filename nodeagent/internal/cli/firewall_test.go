@@ -555,12 +555,14 @@ func TestUnreliableIPTables(t *testing.T) {
 		tools := map[string]string{} // by what the agent calls them
 		dir := t.TempDir()
 		for _, name := range []string{"IPT ", "IP6T "} {
-			tool, err := exec.LookPath(strings.TrimSpace(b.tools(name)))
-			must(t, err)
-			tools[name] = tool
-			script := "#!/bin/sh\n[ $(($(od -An -N1 -tu1 /dev/urandom) % 2)) = 0 ] && exec " + tool + " \"$@\"\n" +
-				"echo 'iptables: Resource temporarily unavailable.' >&2\nexit 4\n"
-			must(t, os.WriteFile(filepath.Join(dir, filepath.Base(tool)), []byte(script), 0o700))
+			for _, which := range []string{"", "-restore"} {
+				tool, err := exec.LookPath(strings.TrimSpace(b.tools(name)) + which)
+				must(t, err)
+				tools[name+which] = tool
+				script := "#!/bin/sh\n[ $(($(od -An -N1 -tu1 /dev/urandom) % 2)) = 0 ] && exec " + tool + " \"$@\"\n" +
+					"echo 'iptables: Resource temporarily unavailable.' >&2\nexit 4\n"
+				must(t, os.WriteFile(filepath.Join(dir, filepath.Base(tool)), []byte(script), 0o700))
+			}
 		}
 		t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 		s := startService(t, node, a)

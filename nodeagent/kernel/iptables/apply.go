@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/coreos/go-iptables/iptables"
+	"golang.org/x/sys/unix"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 )
@@ -69,12 +70,12 @@ func isLocked(err error) bool {
 
 // restore has iptables-restore make the steps.
 func restore(steps []desired.FirewallChange) error {
-	path, err := find(steps[0].Backend, steps[0].Chain.Family)
+	path, err := find(steps[0].Backend, steps[0].Chain.Family, restoring)
 	if err != nil {
 		return err
 	}
 	text := desired.Restore(steps)
-	cmd := exec.Command(path+"-restore", "--noflush", "--wait", strconv.Itoa(lockWait))
+	cmd := exec.Command(path, "--noflush", "--wait", strconv.Itoa(lockWait))
 	cmd.Stdin = strings.NewReader(text)
 	said, err := cmd.CombinedOutput()
 	if err == nil {
@@ -132,12 +133,26 @@ func problem(said, command string) error {
 	if strings.Contains(said, "holding the xtables lock") {
 		return &LockedError{Command: command}
 	}
-	if strings.Contains(said, "Can't open socket to ipset") || strings.Contains(said, "you must be root") {
+	if strings.Contains(said, "Can't open socket to ipset") || strings.Contains(said, "you must be root") ||
+		strings.Contains(said, "unable to initialize table") && lacksRaw() {
 		return fmt.Errorf("iptables needs CAP_NET_RAW beside CAP_NET_ADMIN: run as root, or add it to the unit as its comments say "+
 			"(stopped at %s)", command)
 	}
 	lines := slices.DeleteFunc(strings.Split(said, "\n"), noise)
 	return fmt.Errorf("%s: %s", command, strings.Join(lines, "; "))
+}
+
+// lacksRaw says whether this process, or those that it starts, may not open raw sockets, as iptables does for sets and for
+// legacy tables.
+func lacksRaw() bool {
+	if bounded, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_NET_RAW, 0, 0, 0); err == nil && bounded == 0 {
+		return true
+	}
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	if err == nil {
+		_ = unix.Close(socket)
+	}
+	return errors.Is(err, unix.EPERM)
 }
 
 // spoken returns what the tool itself said. The library has no more than a text.

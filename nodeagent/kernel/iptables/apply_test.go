@@ -81,7 +81,7 @@ func TestApplyWithout(t *testing.T) {
 	}}
 	t.Setenv("PATH", t.TempDir())
 	err := iptables.New().Apply(steps)
-	if err == nil || !strings.Contains(err.Error(), "there is no ip6tables-nft on the PATH: install") {
+	if err == nil || !strings.Contains(err.Error(), "there is no ip6tables-nft-restore on the PATH: install") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -50,25 +50,30 @@ func Concerns(table, chain string) bool {
 // missing says which program a variant lacks and what to do, or "".
 func missing(b desired.Backend) string {
 	for _, f := range desired.Families() {
-		if _, err := find(b, f); err != nil {
-			return err.Error()
+		for _, which := range []string{"", restoring} {
+			if _, err := find(b, f, which); err != nil {
+				return err.Error()
+			}
 		}
 	}
 	return ""
 }
 
-// find looks for the program of a variant and a family: by the variant's name, which it has since iptables 1.8, or by
-// its plain name where that leads to a program of the variant.
-func find(b desired.Backend, f desired.Family) (string, error) {
-	if path, err := exec.LookPath(b.Tool(f)); err == nil {
+// restoring ends the names of the programs that change a whole table.
+const restoring = "-restore"
+
+// find looks for a program of a variant and a family, by the end of its name: with the variant in the name, which it has
+// since iptables 1.8, or by the plain name where that leads to a program of the variant.
+func find(b desired.Backend, f desired.Family, which string) (string, error) {
+	if path, err := exec.LookPath(b.Tool(f) + which); err == nil {
 		return path, nil
 	}
 	kind := strings.TrimPrefix(string(b), "iptables-")
-	if path, err := exec.LookPath(strings.TrimSuffix(b.Tool(f), "-"+kind)); err == nil {
+	if path, err := exec.LookPath(strings.TrimSuffix(b.Tool(f), "-"+kind) + which); err == nil {
 		real, err := filepath.EvalSymlinks(path)
 		if nft := strings.Contains(filepath.Base(real), "nft"); err == nil && nft == (b == desired.IPTablesNFT) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("there is no %s on the PATH: install the iptables package with its %s variant", b.Tool(f), kind)
+	return "", fmt.Errorf("there is no %s on the PATH: install the iptables package with its %s variant", b.Tool(f)+which, kind)
 }

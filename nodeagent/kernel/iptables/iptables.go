@@ -185,7 +185,7 @@ func split(line string) []string {
 func (f *Firewall) tool(b desired.Backend, family desired.Family) (*iptables.IPTables, error) {
 	key := tool{b, family}
 	if f.tools[key] == nil {
-		path, err := find(b, family)
+		path, err := find(b, family, "")
 		if err != nil {
 			return nil, err
 		}

@@ -1,10 +1,12 @@
 package iptables
 
 import (
+	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -61,14 +63,19 @@ func TestFind(t *testing.T) {
 				} else {
 					err = os.Symlink(target, filepath.Join(dir, name))
 				}
+				if strings.HasPrefix(name, "iptables") {
+					err = errors.Join(err, os.Symlink(name, filepath.Join(dir, name+"-restore")))
+				}
 				if err != nil {
 					t.Fatal(err)
 				}
 			}
 			for b, want := range map[desired.Backend]string{desired.IPTablesNFT: tt.nft, desired.IPTablesLegacy: tt.legacy} {
-				path, err := find(b, desired.IPv4)
-				if (err == nil) != (want != "") || err == nil && filepath.Base(path) != want {
-					t.Errorf("%s: %q, %v, want %q", b, path, err, want)
+				for _, which := range []string{"", "-restore"} {
+					path, err := find(b, desired.IPv4, which)
+					if (err == nil) != (want != "") || err == nil && filepath.Base(path) != want+which {
+						t.Errorf("%s: %q, %v, want %q", b, path, err, want+which)
+					}
 				}
 			}
 		})
