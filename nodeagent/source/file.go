@@ -18,9 +18,9 @@ import (
 // file is a document in a file, by its path.
 type file string
 
-// Read implements [Source].
-func (f file) Read(context.Context) ([]byte, error) {
-	in, err := os.Open(string(f))
+// Read implements [Source]. A pipe may be one, too, as shells make them; nobody waits for one into which nothing is written.
+func (f file) Read(ctx context.Context) ([]byte, error) {
+	in, err := os.OpenFile(string(f), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("no document at %q: write the node's document there, or name another file with --config", string(f))
 	}
@@ -28,9 +28,14 @@ func (f file) Read(context.Context) ([]byte, error) {
 		return nil, err
 	}
 	defer in.Close()
+	stop := context.AfterFunc(ctx, func() { _ = in.SetReadDeadline(time.Now()) })
+	defer stop()
 	text, err := io.ReadAll(io.LimitReader(in, limit+1))
 	if err == nil && len(text) > limit {
 		err = errTooLarge(string(f))
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
 	return text, err
 }

@@ -467,6 +467,33 @@ func TestFileIsFollowed(t *testing.T) {
 }
 
 // What cannot be watched is told, and the rest of the way is watched all the same.
+// A pipe is read to its end, but nobody waits for what nobody writes into it.
+func TestPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := file(path).Read(t.Context()); err != nil || len(text) > 0 {
+		t.Errorf("without a writer: %q, %v", text, err)
+	}
+	writer, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	if text, err := file(path).Read(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with a silent writer: %q, %v", text, err)
+	}
+	go func() {
+		_, _ = writer.WriteString("text")
+		writer.Close()
+	}()
+	if text, err := file(path).Read(t.Context()); err != nil || string(text) != "text" {
+		t.Errorf("with a writer: %q, %v", text, err)
+	}
+}
+
 func TestFileCannotBeWatched(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "etc")

@@ -71,6 +71,9 @@ func (r *runner) serve(ctx context.Context, mustListen bool) error {
 	if r.logFormat != "text" && r.logFormat != "json" {
 		return fmt.Errorf("--log-format %q is not known: want text or json", r.logFormat)
 	}
+	if r.state == "" {
+		return errors.New("--state is empty: want a folder")
+	}
 	r.log = newLog(r.env, r.logFormat)
 	unlock, err := r.acquire()
 	if err != nil {

@@ -211,6 +211,7 @@ func TestRunRefusesBadUsage(t *testing.T) {
 	}{
 		{"log format", []string{"run", "--log-format", "xml"}, `--log-format "xml" is not known: want text or json`},
 		{"address", []string{"run", "--listen", "nowhere"}, "--listen: listen tcp: address nowhere: missing port in address"},
+		{"no folder", []string{"run", "--state", ""}, "--state is empty: want a folder"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
