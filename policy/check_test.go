@@ -331,6 +331,12 @@ func TestPolicyTests(t *testing.T) {
 		{"unknown src", overlay, `"src": "nobody@example.com", "deny": ["tag:web:22"]`, Fail, "invalid"},
 		{"unknown dst", overlay, `"src": "ada@example.com", "deny": ["tag:wbe:22"]`, Fail, "invalid"},
 		{"no src", overlay, `"deny": ["tag:web:22"]`, Fail, "invalid"},
+		{"v4 to v6", `"grants": [{"src": ["*"], "dst": ["*"], "ip": ["*"]}], `, `"src": "100.64.0.1", "accept": ["[fd7a:115c:a1e0::5]:53"]`, Fail, "invalid"},
+		{"deny of v4 to v6", overlay, `"src": "webhost", "deny": ["[2001:db8::1]:80"]`, Fail, "invalid"},
+		{"deny of both families to v6", overlay, `"src": "tag:unused", "deny": ["[2001:db8::1]:80"]`, Pass, "drop"},
+		{"an account that a device is shared with is no member", `"grants": [{"src": ["autogroup:member", "user:*@example.com"], "dst": ["tag:web"], "ip": ["1"]}], `, `"src": "guest@example.com", "deny": ["tag:web:1"]`, Pass, "drop"},
+		{"but shared", `"grants": [{"src": ["autogroup:shared"], "dst": ["tag:web"], "ip": ["1"]}], `, `"src": "guest@example.com", "accept": ["tag:web:1"]`, Pass, "accept"},
+		{"and whom it is said to be", `"groups": {"group:x": ["guest@example.com"]}, "grants": [{"src": ["group:x"], "dst": ["tag:web"], "ip": ["1"]}], `, `"src": "guest@example.com", "accept": ["tag:web:1"]`, Pass, "accept"},
 		{"legacy keys", overlay, `"user": "ada@example.com", "allow": ["tag:web:443"]`, Pass, "accept"},
 		{"synced group", `"acls": [{"action": "accept", "src": ["group:ops@example.com"], "dst": ["tag:web:1"]}], `, `"src": "ada@example.com", "accept": ["tag:web:1"]`, Undecided, "undecided"},
 		{"posture", `"postures": {"posture:x": ["custom:a == 'b'"]}, "acls": [{"action": "accept", "src": ["*"], "dst": ["tag:web:1"], "srcPosture": ["posture:x"]}], `, `"src": "ada@example.com", "accept": ["tag:web:1"]`, Undecided, "undecided"},
@@ -339,7 +345,12 @@ func TestPolicyTests(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := Check("p", []byte("{"+smallNames+tt.rules+`"tests": [{`+tt.test+`}]}`), smallTailnet(), nil)
+			names, inv := smallNames, smallTailnet()
+			inv.Users = append(inv.Users, User{ID: "9", LoginName: "guest@example.com", Type: "shared"})
+			if strings.Contains(tt.rules, `"groups"`) {
+				names = names[strings.Index(names, `"hosts"`):]
+			}
+			r := Check("p", []byte("{"+names+tt.rules+`"tests": [{`+tt.test+`}]}`), inv, nil)
 			if len(r.Tests) == 0 {
 				t.Fatalf("no result: %s", r.Message)
 			}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,6 +28,18 @@ type TestResult struct {
 
 // testsFailed is what the control plane says to a policy whose tests or sshTests fail, without detail.
 const testsFailed = "test(s) failed"
+
+// testSources warns of sources that not every version of the control plane knows: the documentation lists no autogroup,
+// and users were refused theirs as an unknown user or host (https://github.com/tailscale/tailscale/issues/12370).
+func (v *validator) testSources() {
+	for _, t := range v.p.Tests {
+		if sel := parseSelector(t.Src.Value); sel.kind != selAutogroup || !knownAutogroup(sel.name) || sel.onlyDst() || sel.name == agDangerAll {
+			continue
+		}
+		d := v.report(diag.Warning, "invalid-test", t.Src.Node, fmt.Sprintf("a test whose src is %q may fail", t.Src.Value), "not a documented src")
+		d.Help = []diag.Help{{Message: "name one of its users"}}
+	}
+}
 
 // evalTests judges the tests section, one result for each line of accept and deny. A source that stands for several
 // devices must be admitted from all of them, to all of dst; a deny passes where none is admitted.
@@ -63,6 +76,8 @@ func (c *Compiled) evalTest(t *Test) []TestResult {
 			err = fmt.Errorf("src must be specified")
 		case srcErr != nil:
 			err = fmt.Errorf("src: %w", srcErr)
+		case err == nil && apart(src, dst):
+			err = fmt.Errorf("%q and %q have no address family in common", t.Src.Value, s.Value)
 		}
 		if err != nil {
 			r.Got, r.Verdict, r.Reason = "invalid", Fail, err.Error()
@@ -89,6 +104,14 @@ func (c *Compiled) evalTest(t *Test) []TestResult {
 		line(s, "drop")
 	}
 	return out
+}
+
+// apart reports whether all of src have addresses of one family and all of dst of the other. The control plane fails such
+// a test, of a deny too (https://github.com/tailscale/tailscale/issues/9649).
+func apart(src, dst []endpoint) bool {
+	return len(src) > 0 && len(dst) > 0 && !slices.ContainsFunc(src, func(s endpoint) bool {
+		return slices.ContainsFunc(dst, func(d endpoint) bool { return sameFamily(s, d) })
+	})
 }
 
 // judge turns what was found into the result.

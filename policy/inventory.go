@@ -242,6 +242,12 @@ func (x *index) knowsUser(login string) bool {
 	return x.login[login] != nil || len(x.byUser[login]) > 0
 }
 
+// isGuest reports whether login is no member of the tailnet: somebody who has accepted that a device is shared with them.
+func (x *index) isGuest(login string) bool {
+	u := x.login[login]
+	return u != nil && strings.EqualFold(u.Type, "shared")
+}
+
 // hasDomain reports whether domain is the tailnet's own, which the control plane calls associated with the tailnet. An
 // inventory does not name those, and users who were invited from elsewhere are in it too, so the domain of the owner's
 // login counts; where no owner is listed, that of any user. Where no login has a domain nothing is known, and any may be.

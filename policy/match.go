@@ -62,7 +62,8 @@ func (c *Compiled) covers(s, name selector) bool {
 	if s.name == name.name {
 		return true
 	}
-	user := name.kind == selUser
+	guest := name.kind == selUser && c.x.isGuest(name.name)
+	user := name.kind == selUser && !guest
 	switch s.kind {
 	case selDomain:
 		return user && loginDomain(name.name) == s.name
@@ -73,6 +74,8 @@ func (c *Compiled) covers(s, name selector) bool {
 		switch s.name {
 		case agMember:
 			return user || name.kind == selGroup || name.kind == selDomain
+		case agShared:
+			return guest
 		case agTagged:
 			return name.kind == selTag
 		}

@@ -154,13 +154,15 @@ func TestLint(t *testing.T) {
 		}},
 		{"nobody", "tag-without-owner", `"acls": [], "tagOwners": {"tag:web": [], "tag:db": ["tag:web"]}`, []string{`tagOwners["tag:web"]: tag "tag:web" has no owner`}},
 		{
-			"denies of what cannot be, twice the same", "test-proves-nothing",
-			`"acls": [{"action": "accept", "src": ["tag:web"], "dst": ["tag:db:80"]}], "hosts": {"six": "fd7a:115c:a1e0::4"},
-			"tests": [{"src": "100.64.0.1", "deny": ["six:80"]}, {"src": "tag:web", "accept": ["tag:db:80"], "deny": ["tag:db:81"]}, {"src": "tag:web", "proto": "6", "accept": ["tag:db:80"]}, {"src": "tag:web", "proto": "tcp", "accept": ["tag:db:80"]}],`,
-			[]string{
-				`tests[0].deny[0]: no rule could make this test of "100.64.0.1" to "six:80" fail`,
-				`tests[3].accept[0]: the same test of "tag:web" to "tag:db:80" stands at tests[2].accept[0]`,
-			},
+			"a deny of what has no posture", "test-proves-nothing",
+			`"acls": [{"action": "accept", "src": ["tag:web"], "dst": ["tag:db:80"]}], "postures": {"posture:any": ["node:os IS SET"]}, "defaultSrcPosture": ["posture:any"],
+			"tests": [{"src": "192.0.2.1", "deny": ["tag:db:80"]}, {"src": "tag:web", "srcPostureAttrs": {"node:os": "linux"}, "accept": ["tag:db:80"]}],`,
+			[]string{`tests[0].deny[0]: no rule could make this test of "192.0.2.1" to "tag:db:80" fail`},
+		},
+		{
+			"twice the same", "test-proves-nothing",
+			`"acls": [{"action": "accept", "src": ["tag:web"], "dst": ["tag:db:80"]}], "tests": [{"src": "tag:web", "accept": ["tag:db:80"], "deny": ["tag:db:81"]}, {"src": "tag:web", "proto": "6", "accept": ["tag:db:80"]}, {"src": "tag:web", "proto": "tcp", "accept": ["tag:db:80"]}],`,
+			[]string{`tests[2].accept[0]: the same test of "tag:web" to "tag:db:80" stands at tests[1].accept[0]`},
 		},
 		{"only denies", "test-proves-nothing", `"acls": [{"action": "accept", "src": ["tag:web"], "dst": ["tag:db:80"]}], "tests": [{"src": "tag:web", "deny": ["tag:db:81"]}, {"src": "tag:db", "proto": "ip-in-ip", "deny": ["tag:db:0"]}],`, []string{
 			"tests[0]: all tests pass with no rules at all",
