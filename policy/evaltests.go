@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -170,6 +171,9 @@ func (c *Compiled) testLine(text string, proto int) ([]endpoint, flow, string, e
 	if err != nil {
 		return nil, flow{}, "", err
 	}
+	if bareIPv6(text, host) {
+		return nil, flow{}, "", fmt.Errorf("%q: an IPv6 address in a test stands in brackets", text)
+	}
 	port, err := strconv.ParseUint(portText, 10, 16)
 	if err != nil {
 		return nil, flow{}, "", fmt.Errorf("invalid port %q", portText)
@@ -185,6 +189,12 @@ func (c *Compiled) testLine(text string, proto int) ([]endpoint, flow, string, e
 	}
 	ends, missing, err := c.testEnd(host)
 	return ends, f, missing, err
+}
+
+// bareIPv6 reports whether host, cut off from text, is an IPv6 address without brackets, which an acl may have and a test not.
+func bareIPv6(text, host string) bool {
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.Is6() && !strings.HasPrefix(text, "[")
 }
 
 // reportTest makes a finding of a result that is not a pass.
@@ -269,15 +279,18 @@ func (v *validator) refuseTest(code string, n Node, message, label string) *diag
 	return v.report(diag.Error, code, n, message, label)
 }
 
-// helpInvalidTest says how a test names the port of a protocol.
+// helpInvalidTest says how a test names a destination and the port of a protocol.
 func (v *validator) helpInvalidTest(d *diag.Diagnostic, r TestResult) {
 	host, port, err := splitHostPort(r.Dst)
 	proto, protoErr := parseProto(r.Proto)
-	if err != nil || protoErr != nil || !strings.HasPrefix(r.Reason, "invalid port") {
+	if err != nil || protoErr != nil {
 		return
 	}
 	s := String{Node: Node{Range: r.Range}}
 	switch {
+	case bareIPv6(r.Dst, host):
+		d.Help = []diag.Help{{Message: "put it in brackets", Edits: []diag.Edit{replace(s, "["+host+"]:"+port)}}}
+	case !strings.HasPrefix(r.Reason, "invalid port"):
 	case !hasPorts(proto):
 		d.Help = []diag.Help{{
 			Message: fmt.Sprintf("a test of %s, which has no ports, names port 0", protoName(proto)),

@@ -23,7 +23,7 @@ const inventory = `{"devices": [
 	"users": [{"id": "1", "loginName": "ada@example.com", "role": "owner"}, {"id": "2", "loginName": "bob@example.com", "role": "member"}]}`
 
 const names = `"groups": {"group:dev": ["ada@example.com", "bob@example.com"], "group:none": [], "group:gone": ["eve@example.com"], "group:new": ["eve@example.com", "bob@example.com"]},
-	"tagOwners": {"tag:web": [], "tag:db": [], "tag:none": []}, "hosts": {"office": "10.1.0.0/16"}`
+	"tagOwners": {"tag:web": [], "tag:db": [], "tag:none": []}, "hosts": {"office": "10.1.0.0/16", "six": "fd00::2/128"}`
 
 func devices(t *testing.T) *policy.Inventory {
 	t.Helper()
@@ -143,7 +143,11 @@ func TestSuggest(t *testing.T) {
 			"acls": [{"action": "accept", "src": ["tag:web"], "dst": ["tag:db:80"]}]`, []string{
 			`{"src": "tag:web", "srcPostureAttrs": {"node:os": "macos"}, "accept": ["tag:db:80"]}`,
 		}},
-		{"ssh", `"ssh": [{"action": "check", "src": ["group:dev"], "dst": ["autogroup:self"], "users": ["autogroup:nonroot"]}]`, []string{`{"src": "ada@example.com", "dst": ["autogroup:self"], "check": ["ubuntu"]}`}},
+		{"ssh", `"ssh": [{"action": "check", "src": ["group:dev"], "dst": ["autogroup:self"], "users": ["autogroup:nonroot"]}]`, []string{`{"src": "ada@example.com", "dst": ["ada@example.com"], "check": ["ubuntu"]}`}},
+		{"ssh to what is tagged", `"ssh": [{"action": "accept", "src": ["group:dev"], "dst": ["autogroup:tagged"], "users": ["root"]}]`, []string{`{"src": "ada@example.com", "dst": ["tag:web"], "accept": ["root"]}`}},
+		{"to an IPv6 address", `"grants": [{"src": ["tag:web"], "dst": ["fd00::1"], "ip": ["80"]}, {"src": ["tag:web"], "dst": ["host:six"], "ip": ["81"]}]`, []string{
+			`{"src": "tag:web", "accept": ["[fd00::1]:80"]}`, `{"src": "tag:web", "accept": ["[fd00::2]:81"]}`,
+		}},
 		{"ssh of somebody who is not there", `"ssh": [{"action": "accept", "src": ["ghost@example.com"], "dst": ["tag:web"], "users": ["root"]}]`, []string{
 			"none: nobody of the inventory is behind ghost@example.com",
 		}},

@@ -115,8 +115,17 @@ func (f candidateFlow) test() policy.Test {
 	value := func(text string) policy.String { return policy.String{Value: text} }
 	return policy.Test{
 		Src: value(f.src), Proto: value(f.proto), SrcPostureAttrs: rawAttrs(f.attrs),
-		Accept: policy.Strings{Present: true, Items: []policy.String{value(f.dst + ":" + strconv.Itoa(f.port))}},
+		Accept: policy.Strings{Present: true, Items: []policy.String{value(f.line())}},
 	}
+}
+
+// line is what the test accepts: an IPv6 address stands in brackets.
+func (f candidateFlow) line() string {
+	dst := f.dst
+	if a, err := netip.ParseAddr(dst); err == nil && a.Is6() {
+		dst = "[" + dst + "]"
+	}
+	return dst + ":" + strconv.Itoa(f.port)
 }
 
 // entry is the test as text, with the protocol where it is not the one that is meant without.
@@ -125,7 +134,7 @@ func (f candidateFlow) entry() string {
 	if f.proto != "" {
 		proto = `"proto": ` + quote(f.proto) + ", "
 	}
-	return fmt.Sprintf(`{"src": %s, %s%s"accept": [%s]}`, quote(f.src), attrsText(f.attrs), proto, quote(f.dst+":"+strconv.Itoa(f.port)))
+	return fmt.Sprintf(`{"src": %s, %s%s"accept": [%s]}`, quote(f.src), attrsText(f.attrs), proto, quote(f.line()))
 }
 
 // Why there is no test.
@@ -357,13 +366,13 @@ func (s *suggester) somebody(sel string) (out []string) {
 		return []string{sel}
 	}
 	for _, h := range s.report.Policy.Hosts {
-		if h.Name.Value != sel {
+		if h.Name.Value != strings.TrimPrefix(sel, "host:") {
 			continue
 		}
-		if q, err := netip.ParsePrefix(h.Value.Value); err == nil && !q.IsSingleIP() {
-			return []string{q.Masked().Addr().Next().String()}
+		if strings.Contains(h.Value.Value, "/") {
+			return s.somebody(h.Value.Value) // a test names no network, not one of a single address either
 		}
-		return []string{sel}
+		return []string{h.Name.Value}
 	}
 	if _, err := netip.ParseAddr(sel); err == nil {
 		return []string{sel}
@@ -403,7 +412,7 @@ func (s *suggester) suggestSSH(at place) Suggestion {
 	reason := nobodySure
 	for _, src := range s.persons(sources) {
 		for _, to := range values(rule.Dst) {
-			for _, dst := range s.sshDestinations(to) {
+			for _, dst := range s.sshDestinations(to, src) {
 				for _, user := range accounts(values(rule.Users), src) {
 					t := sshTest(src, dst, action, user)
 					t.SrcPostureAttrs = rawAttrs(attrs)
@@ -424,9 +433,11 @@ func (s *suggester) suggestSSH(at place) Suggestion {
 	return Suggestion{Rule: at.rule(), Reason: reason}
 }
 
-func (s *suggester) sshDestinations(dst string) []string {
+// sshDestinations are what ssh tests can name for a destination of a rule. One's own devices are those of the source: the
+// documentation of sshTests lists users, and no autogroup.
+func (s *suggester) sshDestinations(dst, src string) []string {
 	if dst == "autogroup:self" {
-		return []string{dst}
+		return []string{src}
 	}
 	return firstOf(s.somebody(dst))
 }
