@@ -145,8 +145,8 @@ func TestSuggest(t *testing.T) {
 		}},
 		{"ssh", `"ssh": [{"action": "check", "src": ["group:dev"], "dst": ["autogroup:self"], "users": ["autogroup:nonroot"]}]`, []string{`{"src": "ada@example.com", "dst": ["ada@example.com"], "check": ["ubuntu"]}`}},
 		{"ssh to what is tagged", `"ssh": [{"action": "accept", "src": ["group:dev"], "dst": ["autogroup:tagged"], "users": ["root"]}]`, []string{`{"src": "ada@example.com", "dst": ["tag:web"], "accept": ["root"]}`}},
-		{"to an IPv6 address", `"grants": [{"src": ["tag:web"], "dst": ["fd00::1"], "ip": ["80"]}, {"src": ["tag:web"], "dst": ["host:six"], "ip": ["81"]}]`, []string{
-			`{"src": "tag:web", "accept": ["[fd00::1]:80"]}`, `{"src": "tag:web", "accept": ["[fd00::2]:81"]}`,
+		{"to an IPv6 address", `"grants": [{"src": ["fd00::9"], "dst": ["fd00::1"], "ip": ["80"]}, {"src": ["fd00::9"], "dst": ["host:six"], "ip": ["81"]}]`, []string{
+			`{"src": "fd00::9", "accept": ["[fd00::1]:80"]}`, `{"src": "fd00::9", "accept": ["[fd00::2]:81"]}`,
 		}},
 		{"ssh of somebody who is not there", `"ssh": [{"action": "accept", "src": ["ghost@example.com"], "dst": ["tag:web"], "users": ["root"]}]`, []string{
 			"none: nobody of the inventory is behind ghost@example.com",
