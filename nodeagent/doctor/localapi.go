@@ -57,7 +57,7 @@ func (a *localAPI) json(ctx context.Context, what string, into any) error {
 		return err
 	}
 	defer body.Close()
-	return json.NewDecoder(body).Decode(into)
+	return json.NewDecoder(io.LimitReader(body, tailscale.Limit)).Decode(into)
 }
 
 // The parts that are read of tailscaled's answers (ipn/ipnstate.Status, ipn.Notify, wgengine/filter/filtertype.Match).
@@ -179,7 +179,7 @@ func (a *localAPI) bus(ctx context.Context, t *Tailscaled) {
 		return
 	}
 	defer body.Close()
-	for dec := json.NewDecoder(body); ; {
+	for dec := json.NewDecoder(io.LimitReader(body, tailscale.Limit)); ; {
 		var n notifyJSON
 		if err := dec.Decode(&n); err != nil {
 			return
@@ -219,7 +219,7 @@ func (a *localAPI) drops(ctx context.Context) *float64 {
 	}
 	defer body.Close()
 	var sum float64
-	for lines := bufio.NewScanner(body); lines.Scan(); {
+	for lines := bufio.NewScanner(io.LimitReader(body, tailscale.Limit)); lines.Scan(); {
 		labels, ok := strings.CutPrefix(lines.Text(), dropsMetric)
 		if !ok || !strings.Contains(labels, `reason="acl"`) {
 			continue

@@ -23,11 +23,12 @@ import (
 // DefaultSocket is where tailscaled listens on Linux.
 const DefaultSocket = "/var/run/tailscale/tailscaled.sock"
 
-// How a question is put. tailscaled answers from memory; a status with ten thousand peers is a tenth of the limit.
-const (
-	requestTimeout = 2 * time.Second
-	limit          = 128 << 20 // bytes
-)
+// requestTimeout is how long tailscaled may take. It answers from memory.
+const requestTimeout = 2 * time.Second
+
+// Limit is how long an answer of tailscaled's may be that is kept in memory whole, in bytes. A status with ten thousand peers
+// is less than half of it.
+const Limit = 32 << 20
 
 // ErrNotRunning means that tailscaled answers but is not connected to a tailnet: stopped, logged out or starting.
 var ErrNotRunning = errors.New("tailscaled is not connected to a tailnet")
@@ -72,7 +73,7 @@ func (c *Client) Tailnet(ctx context.Context) (*desired.Tailnet, error) {
 	}
 	defer body.Close()
 	var s status
-	if err := json.NewDecoder(io.LimitReader(body, limit)).Decode(&s); err != nil {
+	if err := json.NewDecoder(io.LimitReader(body, Limit)).Decode(&s); err != nil {
 		return nil, fmt.Errorf("read tailscaled's status: %w", inTime(err))
 	}
 	if s.BackendState != "Running" || s.Self == nil {
@@ -119,11 +120,13 @@ func (c *Client) Watch(ctx context.Context, changed func()) error {
 		return err
 	}
 	defer body.Close()
-	for dec := json.NewDecoder(body); ; {
+	limited := &io.LimitedReader{R: body}
+	for dec := json.NewDecoder(limited); ; {
 		var notice struct {
 			State  *int
 			NetMap *struct{}
 		}
+		limited.N = Limit // anew for each notice
 		if err := dec.Decode(&notice); err != nil {
 			return fmt.Errorf("watch tailscaled: %w", err)
 		}

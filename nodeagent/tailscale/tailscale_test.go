@@ -162,6 +162,26 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// No notice may exhaust the memory, and as many may come as do.
+func TestWatchOfLargeNotices(t *testing.T) {
+	const size = 1 << 20
+	large := strings.Repeat("x", size)
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		for range Limit/size + 5 {
+			fmt.Fprintf(w, `{"State":6,"Other":%q}`, large)
+		}
+		fmt.Fprint(w, `{"State":6,"Other":"`)
+		for r.Context().Err() == nil {
+			fmt.Fprint(w, large)
+		}
+	})
+	changes := 0
+	err := c.Watch(t.Context(), func() { changes++ })
+	if err == nil || changes != Limit/size+5 {
+		t.Errorf("%d changes, %v", changes, err)
+	}
+}
+
 func TestWatchEndsWithItsContext(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(w, `{"State":6}`)

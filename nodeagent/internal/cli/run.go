@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -100,7 +101,8 @@ func (r *runner) serve(ctx context.Context, mustListen bool) error {
 		listener, err := net.Listen("tcp", r.listen)
 		switch {
 		case err == nil:
-			g.Go(func() error { return serveHTTP(ctx, listener, r.metrics.Handler()) })
+			trouble := slog.NewLogLogger(r.log.Handler(), slog.LevelWarn)
+			g.Go(func() error { return serveHTTP(ctx, listener, r.metrics.Handler(), trouble) })
 		case mustListen:
 			return fmt.Errorf("--listen: %w", err)
 		default:
@@ -255,8 +257,8 @@ func (r *runner) watchSignals(ctx context.Context, from source.Source) error {
 	}
 }
 
-func serveHTTP(ctx context.Context, listener net.Listener, handler http.Handler) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+func serveHTTP(ctx context.Context, listener net.Listener, handler http.Handler, trouble *log.Logger) error {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: trouble}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
