@@ -220,14 +220,14 @@ func (b *builder) family(f Family) {
 	b.answers(f, pods, bit)
 
 	suffix := fmt.Sprint(int(f))
-	podSet, peerSet, localSet := "pods"+suffix, "peers"+suffix, "local"+suffix
+	podSet, peerSet, localSet := "pods"+suffix, peerSetPrefix+suffix, "local"+suffix
 	peers := make([]netip.Prefix, len(hosts))
 	for i, h := range hosts {
 		peers[i] = netip.PrefixFrom(h.address, h.address.BitLen())
 	}
 	b.sets = append(b.sets,
 		Set{Name: podSet, Family: f, Interval: true, Elements: pods},
-		Set{Name: peerSet, Family: f, Elements: peers},
+		Set{Name: peerSet, Family: f, Elements: peers, Size: room(len(peers))},
 	)
 	// This rule takes every packet of pods to peers. One network is named in it, which costs less than a look into a set.
 	source := podSet
@@ -264,6 +264,9 @@ func (b *builder) family(f Family) {
 	}
 	b.probes(f, pods, bit, hosts)
 }
+
+// peerSetPrefix begins the names of the sets of peers' addresses.
+const peerSetPrefix = "peers"
 
 // rules adds the policy rules of a family. Left to the agent, they go to priority 0. Where the rule for local addresses
 // is at 0, they stand behind it, and a rule that is added later without a priority gets 0 too and stands behind them.

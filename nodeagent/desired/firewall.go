@@ -2,6 +2,7 @@ package desired
 
 import (
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ type Set struct {
 	Family   Family
 	Interval bool           // false: elements are single hosts, and the lookup is one hash
 	Elements []netip.Prefix // sorted and disjoint
+	Size     int            // of single hosts in nftables: how many have room; the kernel then looks them up faster
 	Foreign  bool           // the set in the kernel is of a kind that the agent does not make
 }
 
@@ -153,10 +155,20 @@ func (s Set) spec() string {
 	if s.Interval {
 		spec += " flags interval;"
 	}
+	if s.Size > 0 {
+		spec += fmt.Sprintf(" size %d;", s.Size)
+	}
 	if s.Foreign {
 		spec += " (a set that is not the agent's)"
 	}
 	return spec
+}
+
+// room returns the size of a set of hosts: so much more than it has that peers come and go without another set, in which
+// case all of the table is made anew.
+func room(hosts int) int {
+	const least = 12 // bits
+	return 1 << max(least, bits.Len(uint(2*hosts)))
 }
 
 func (c Chain) spec() string {

@@ -112,11 +112,18 @@ func (r FirewallRule) Args(b Backend) []string {
 	add := func(words ...string) { args = append(args, words...) }
 	src, srcLiteral := literal(r.Src)
 	dst, dstLiteral := literal(r.Dst)
-	if srcLiteral {
+	// A look at the network costs a packet much less than one into the set, which most packets then need not.
+	switch {
+	case srcLiteral:
 		add("-s", src)
+	case ofPeers(r.Src):
+		add("-s", r.Family.MeshRange().String())
 	}
-	if dstLiteral && r.Direction != Reply {
+	switch {
+	case dstLiteral && r.Direction != Reply:
 		add("-d", dst)
+	case ofPeers(r.Dst):
+		add("-d", r.Family.MeshRange().String())
 	}
 	for _, c := range []struct{ flag, name string }{{"-i", r.In}, {"-o", r.Out}} {
 		if c.name != "" {
@@ -155,6 +162,8 @@ func (r FirewallRule) Args(b Backend) []string {
 	}
 	return args
 }
+
+func ofPeers(set string) bool { return strings.HasPrefix(set, peerSetPrefix) }
 
 func literal(name string) (string, bool) {
 	p, err := netip.ParsePrefix(name)

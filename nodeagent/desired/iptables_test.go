@@ -202,7 +202,7 @@ func TestParseArgs(t *testing.T) {
 			t.Error("no rules")
 		}
 	}
-	args := strings.Fields("-m comment --comment x -m conntrack --ctdir REPLY --ctorigsrc 10.0.0.0/8 -i tailscale0 " +
+	args := strings.Fields("-m comment --comment x -m conntrack --ctdir REPLY --ctorigsrc 10.0.0.0/8 -i tailscale0 -s 100.64.0.0/10 " +
 		"-m set --match-set tailmesh-nft-peers4 src -j MARK --set-xmark 0x2000/0x2000")
 	want := desired.FirewallRule{
 		Family: desired.IPv4, In: "tailscale0", Src: "peers4", Dst: "10.0.0.0/8", Direction: desired.Reply,

@@ -160,7 +160,9 @@ func readTable(known map[string][]netip.Prefix) (*desired.Table, map[string]desi
 // shapeOf returns a set without its elements.
 func shapeOf(s *nftables.Set) desired.Set {
 	// Elements must come and go by transactions alone.
-	set := desired.Set{Name: s.Name, Interval: s.Interval, Foreign: s.Dynamic || s.HasTimeout || s.IsMap || s.Constant}
+	set := desired.Set{
+		Name: s.Name, Interval: s.Interval, Size: int(s.Size), Foreign: s.Dynamic || s.HasTimeout || s.IsMap || s.Constant,
+	}
 	switch s.KeyType.Name {
 	case nftables.TypeIPAddr.Name:
 		set.Family = desired.IPv4
@@ -280,7 +282,9 @@ func applyTable(changes []desired.FirewallChange) error {
 	sets := map[string]*nftables.Set{}
 	set := func(s desired.Set) *nftables.Set {
 		if sets[s.Name] == nil {
-			sets[s.Name] = &nftables.Set{Table: table, Name: s.Name, KeyType: nftables.TypeIPAddr, Interval: s.Interval}
+			sets[s.Name] = &nftables.Set{
+				Table: table, Name: s.Name, KeyType: nftables.TypeIPAddr, Interval: s.Interval, Size: uint32(s.Size),
+			}
 			if s.Family == desired.IPv6 {
 				sets[s.Name].KeyType = nftables.TypeIP6Addr
 			}

@@ -195,11 +195,11 @@ func TestRepairIPTables(t *testing.T) {
 			{"rule behind", "IPT -t nat -A TAILMESH-POSTROUTING -s 10.0.0.1 -j ACCEPT"},
 			{"rules in another order", "IPT -t nat -D TAILMESH-POSTROUTING 1\nIPT -t nat -A TAILMESH-POSTROUTING -o tailscale0 " +
 				"-m set --match-set SET-local4 src -m set --match-set SET-local4 dst -m comment --comment 'traffic within this location, IPv4' -j RETURN"},
-			{"rule replaced", "IPT -t nat -R TAILMESH-POSTROUTING 2 -o tailscale0 -m set --match-set SET-pods4 src " +
+			{"rule replaced", "IPT -t nat -R TAILMESH-POSTROUTING 2 -d 100.64.0.0/10 -o tailscale0 -m set --match-set SET-pods4 src " +
 				"-m set --match-set SET-peers4 dst -m comment --comment 'sources of pods to peers, IPv4' -j SNAT --to-source 100.64.0.99"},
-			{"rule with one more condition", "IPT -t nat -R TAILMESH-POSTROUTING 2 -o tailscale0 -p tcp -m set --match-set SET-pods4 src " +
+			{"rule with one more condition", "IPT -t nat -R TAILMESH-POSTROUTING 2 -d 100.64.0.0/10 -o tailscale0 -p tcp -m set --match-set SET-pods4 src " +
 				"-m set --match-set SET-peers4 dst -m comment --comment 'sources of pods to peers, IPv4' -j SNAT --to-source 100.64.0.11"},
-			{"whole mark set", "IPT -t mangle -R TAILMESH-PREROUTING 1 ! -i tailscale0 -m set --match-set SET-pods4 src " +
+			{"whole mark set", "IPT -t mangle -R TAILMESH-PREROUTING 1 -d 100.64.0.0/10 ! -i tailscale0 -m set --match-set SET-pods4 src " +
 				"-m set --match-set SET-peers4 dst -m conntrack --ctdir ORIGINAL -m comment --comment 'connections of pods to peers, IPv4' -j MARK --set-mark 0x2000"},
 			{"peer deleted", "ipset del SET-peers4 100.64.0.12"},
 			{"peer added", "ipset add SET-peers4 100.64.0.99"},
