@@ -44,9 +44,9 @@ if go build -o "$new.dl" github.com/opentofu/tofudl/cmd/tofudl &&
 else
 	say "no release to be had ($(tail -n 1 "$new.log" 2>/dev/null | cut -c 1-120))"
 	say "building OpenTofu $version from source: 3 to 10 minutes, once; it is kept in $cache"
-	# -v names each package as it is done; every 100th is progress enough.
+	# -v names each package as it is done; every 200th is progress enough.
 	go build -v -trimpath -ldflags '-s -w -X github.com/opentofu/opentofu/version.dev=no' -o "$new" \
-		github.com/opentofu/opentofu/cmd/tofu 2> >(awk '/^go: downloading|^#/ {next} /\// {if (++n % 100 == 0) printf "tofu.sh: %d packages built\n", n; next} {print}' >&2)
+		github.com/opentofu/opentofu/cmd/tofu 2> >(awk '/^go: downloading|^#/ {next} NF == 1 {if (++n % 200 == 0) printf "tofu.sh: %d packages of about 1,700\n", n; next} {print}' >&2)
 fi
 rm -f "$new.dl" "$new.log"
 at_least "$version" "$new" || { say "what came is no OpenTofu $version"; exit 2; }
