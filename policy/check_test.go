@@ -72,7 +72,7 @@ func TestRefusals(t *testing.T) {
 		{"tag that starts with no letter", `"tagOwners": {"tag:1a": []}`, `tagOwners["tag:1a"]: tag names must start with a letter, after 'tag:'`, "bad-name"},
 		{"tag in another script", `"tagOwners": {"tag:сервер": []}`, `tagOwners["tag:сервер"]: tag names must start with a letter, after 'tag:'`, "bad-name"},
 		{"owner that is not there", `"tagOwners": {"tag:a": ["group:nobody"]}`, `tagOwners["tag:a"]: group not found: "group:nobody"`, "unknown-group"},
-		{"ipset in itself", `"ipsets": {"ipset:a": ["ipset:b"], "ipset:b": ["10.0.0.0/8", "remove ipset:a"]}`, `ipsets["ipset:b"]: "ipset:a" is part of itself`, "ipset-cycle"},
+		{"ipset in itself", `"ipsets": {"ipset:a": ["ipset:b"], "ipset:b": ["add 10.0.0.0/8", "remove ipset:a"]}`, `ipsets["ipset:b"]: "ipset:a" is part of itself`, "ipset-cycle"},
 		{"ipset of a tag", `"ipsets": {"ipset:a": ["tag:web"]}`, `ipsets["ipset:a"]: "tag:web" cannot be part of an ipset`, "bad-ipset"},
 		{"ipset of an unknown host", `"ipsets": {"ipset:a": ["add host:webhots "]}`, `ipsets["ipset:a"]: host not found: "webhots"`, "unknown-host"},
 		{"ipset of an unknown ipset", `"ipsets": {"ipset:a": ["remove ipset:bb"], "ipset:b": []}`, `ipsets["ipset:a"]: ipset not found: "ipset:bb"`, "unknown-ipset"},
@@ -186,6 +186,22 @@ func TestUnknownSection(t *testing.T) {
 		if len(help) != 1 || !Check("p", applyEdits(text, help[0].Edits), smallTailnet(), nil).Accepted {
 			t.Errorf("%s: the help %+v does not mend it", wrong, help)
 		}
+	}
+}
+
+// TestIPSetWithoutAdd holds that a set which removes says what it adds, as documented, and that nothing is refused for it.
+func TestIPSetWithoutAdd(t *testing.T) {
+	const text = `{"ipsets": {"ipset:a": ["10.0.0.0/8", "remove 10.1.0.0/16", "add 10.1.2.0/24"], "ipset:b": ["10.0.0.0/8", "add 192.0.2.1"]}}`
+	r := Check("p", []byte(text), smallTailnet(), nil)
+	if !r.Accepted || len(r.Diagnostics) != 1 {
+		t.Fatalf("got %q, %+v", r.Message, r.Diagnostics)
+	}
+	d := r.Diagnostics[0]
+	if d.Severity != diag.Warning || d.Path != `ipsets["ipset:a"][0]` || d.Message != `ipsets["ipset:a"]: "10.0.0.0/8" does not say "add"` {
+		t.Errorf("got %+v", d)
+	}
+	if after := Check("p", applyEdits([]byte(text), d.Help[0].Edits), smallTailnet(), nil); len(after.Diagnostics) != 0 {
+		t.Errorf("mended: %+v", after.Diagnostics)
 	}
 }
 

@@ -40,7 +40,7 @@ func smallTailnet() *Inventory {
 const smallNames = `
 	"groups": {"group:dev": ["ada@example.com", "bob@example.com"], "group:ada": ["ada@example.com"], "group:none": []},
 	"hosts": {"webhost": "100.64.0.4", "office": "10.1.0.0/16", "printer": "10.1.2.9"},
-	"ipsets": {"ipset:nets": ["10.1.0.0/16", "add 172.16.0.0/24", "remove 10.1.128.0/17"],
+	"ipsets": {"ipset:nets": ["add 10.1.0.0/16", "add 172.16.0.0/24", "remove 10.1.128.0/17"],
 		"ipset:hosts": ["add host:webhost", "printer"], "ipset:rest": ["add ipset:hosts", "remove host:printer"]},
 	"tagOwners": {"tag:web": [], "tag:db": [], "tag:router": [], "tag:left": [], "tag:exit": [], "tag:unused": []},
 `

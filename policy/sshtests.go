@@ -12,34 +12,35 @@ import (
 func (v *validator) sshTests() {
 	for i := range v.p.SSHTests {
 		t := &v.p.SSHTests[i]
-		v.sshTestSrc(trimmed(t.Src))
+		v.sshTestEnd(trimmed(t.Src), "src")
 		for _, dst := range t.Dst.Items {
-			v.sshTestDst(trimmed(dst))
+			v.sshTestEnd(trimmed(dst), "dst")
 		}
 	}
 }
 
-// sshTestSrc refuses sources that are no one identity. A session starts at one, so an autogroup is none either.
-func (v *validator) sshTestSrc(s String) {
-	if sel := parseSelector(s.Value); sel.kind == selAny || sel.kind == selAutogroup {
-		d := v.refuse("bad-selector", s.Node, fmt.Sprintf("SSH tests src contains disallowed element %q", s.Value), "nobody in particular")
-		d.Help = []diag.Help{{Message: "name one of its users"}}
-	}
-}
-
-func (v *validator) sshTestDst(s String) {
+// sshTestEnd refuses ends that are no one identity: a session is between two devices. That autogroups are none is known of
+// src; as dst one's own devices are somebody's.
+func (v *validator) sshTestEnd(s String, side string) {
 	sel := parseSelector(s.Value)
-	network := sel.kind == selCIDR || sel.kind == selRange
+	many := sel.kind == selAny || sel.kind == selIPSet || sel.kind == selCIDR || sel.kind == selRange
 	if h := v.hosts[sel.name]; sel.kind == selHost && h != nil {
 		_, kind, _ := parseAddrs(h.Value.Value)
-		network = kind == selCIDR
+		many = kind == selCIDR
+	}
+	if sel.kind == selAutogroup {
+		many = sel.name != agSelf || side == "src"
 	}
 	switch {
 	case sel.kind == selTag && v.tagOwners[sel.name] == nil:
-		d := v.unknownTag(s, fmt.Sprintf("SSH tests dst contains unknown tag %q", sel.name), sel.name, same)
-		v.noPort(d, s)
-	case network, sel.kind == selAny, sel.kind == selIPSet, sel.name == agInternet, sel.name == agDangerAll:
+		v.noPort(v.unknownTag(s, fmt.Sprintf("SSH tests %s contains unknown tag %q", side, sel.name), sel.name, same), s)
+	case many && side == "dst":
 		v.refuse("bad-ssh-test-dst", s.Node, fmt.Sprintf("SSH tests dst contains disallowed element %q", s.Value), "no device in particular")
+	case many:
+		d := v.refuse("bad-selector", s.Node, fmt.Sprintf("SSH tests src contains disallowed element %q", s.Value), "nobody in particular")
+		if sel.kind == selAutogroup {
+			d.Help = []diag.Help{{Message: "name one of its users"}}
+		}
 	}
 }
 

@@ -349,9 +349,15 @@ func (v *validator) checkIPSets() {
 		if !strings.HasPrefix(s.Name.Value, "ipset:") {
 			v.refuse("bad-name", s.Name.Node, fmt.Sprintf("ipsets[%q]: ipset names must start with 'ipset:'", s.Name.Value), "no ipset name")
 		}
+		removes := slices.ContainsFunc(s.Entries.Items, func(e String) bool { remove, _ := ipsetEntry(e.Value); return remove })
 		for _, e := range s.Entries.Items {
-			_, target := ipsetEntry(e.Value)
+			remove, target := ipsetEntry(e.Value)
 			prefix := fmt.Sprintf("ipsets[%q]: ", s.Name.Value)
+			if removes && !remove && !strings.HasPrefix(e.Value, "add ") {
+				d := v.report(diag.Warning, "bad-ipset", e.Node, prefix+fmt.Sprintf("%q does not say \"add\"", e.Value), "in a set that removes")
+				d.Notes = []string{"the documentation lets only sets that remove nothing leave it out"}
+				d.Help = []diag.Help{{Message: "say it", Edits: []diag.Edit{replace(e, "add "+target)}}}
+			}
 			sel := parseSelector(target)
 			put := func(near string) string { return e.Value[:strings.LastIndex(e.Value, sel.name)] + near }
 			switch {

@@ -200,7 +200,7 @@ func TestLint(t *testing.T) {
 		{
 			"everybody by another name", "wide-access",
 			`"hosts": {"any": "0.0.0.0/0", "tailnet": "100.64.0.0/10", "six": "fd7a:115c:a1e0::/48", "low": "100.64.0.0/11", "high": "100.96.0.0/11", "rack": "100.64.0.0/16", "lan": "10.0.0.0/8"},
-			"ipsets": {"ipset:all": ["100.64.0.0/10"], "ipset:some": ["100.64.0.0/10", "remove 100.64.0.0/16"], "ipset:sum": ["low", "high"]},
+			"ipsets": {"ipset:all": ["100.64.0.0/10"], "ipset:some": ["add 100.64.0.0/10", "remove 100.64.0.0/16"], "ipset:sum": ["low", "high"]},
 			"grants": [
 				{"src": ["any"], "dst": ["tag:db"], "ip": ["*"]}, {"src": ["rack", "tailnet"], "dst": ["tag:db"], "ip": ["6:22"]},
 				{"src": ["six"], "dst": ["tag:db"], "ip": ["22"]}, {"src": ["100.64.0.0/10"], "dst": ["tag:db"], "ip": ["22"]}, {"src": ["100.0.0.0/8"], "dst": ["tag:db"], "ip": ["1-65535"]},

@@ -151,7 +151,7 @@ func namePages() []page {
 		{
 			code: "bad-ipset", title: "something that cannot be part of an ipset",
 			trigger: "An entry of an ipset is neither an address, a CIDR, a range, a host nor another ipset, with add or " +
-				"remove in front or alone.",
+				"remove in front or alone. As a warning: a set that removes has an entry without add.",
 			why: "Sets hold addresses. Tags, users and groups stand for devices, whose addresses change.",
 			fix: "Name addresses, or name the tag or group in the rule itself.",
 		},
@@ -291,7 +291,7 @@ func sshPages() []page {
 		},
 		{
 			code: "bad-ssh-test-dst", title: "an sshTests dst that is no device",
-			trigger: "A dst in sshTests is a CIDR, autogroup:internet or *.",
+			trigger: "A dst in sshTests is a CIDR, an ipset, * or an autogroup other than autogroup:self.",
 			why:     "The control plane refuses the policy: nobody logs in to a network.",
 			fix:     "Name a tag, a user, a host or an address.",
 		},
