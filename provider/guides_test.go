@@ -68,9 +68,6 @@ func TestGuides(t *testing.T) {
 			if filepath.Base(file) == "README.md" {
 				folder = filepath.Dir(file)
 				g.workspace = newWorkspace(t, exampleTailnet(t, folder), os.DirFS(folder))
-				if !strings.Contains(string(text), "$ tofu init") { // with the providers in folders, as it describes, there is no need
-					g.must("tofu init")
-				}
 			} else if inForce, err := os.ReadFile(filepath.Join(folder, "policy.hujson")); err == nil {
 				g.workspace = newWorkspace(t, newTailnet(t, controlsim.Options{Policy: string(inForce)}), os.DirFS(folder))
 			} else {
