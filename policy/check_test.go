@@ -389,6 +389,24 @@ func TestPolicyTests(t *testing.T) {
 	}
 }
 
+// TestAutogroupsInTests holds that they are judged, and warned of where they may be meant.
+func TestAutogroupsInTests(t *testing.T) {
+	const text = `{"tagOwners": {"tag:web": []}, "grants": [{"src": ["*"], "dst": ["*"], "ip": ["*"]}], "tests": [
+		{"src": "autogroup:member", "accept": ["tag:web:1", "autogroup:tagged:1"], "deny": ["autogroup:self:1"]}]}`
+	r := Check("p", []byte(text), smallTailnet(), nil)
+	var got []string
+	for _, d := range r.Diagnostics {
+		got = append(got, fmt.Sprintf("%v %s: %s", d.Severity, d.Path, d.Message))
+	}
+	if diff := cmp.Diff([]string{
+		`warning tests[0].src: a test whose src is "autogroup:member" may fail`,
+		`warning tests[0].accept[1]: a test whose dst is "autogroup:tagged" may fail`,
+		`error tests[0].deny[0]: "autogroup:self" stands for nobody in particular`,
+	}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestPolicyTestDiagnostics(t *testing.T) {
 	const text = `{"tagOwners": {"tag:router": []}, "grants": [], "tests": [{"src": "tag:router", "proto": "ip-in-ip", "accept": ["tag:router:*", "tag:router:0"]}]}`
 	r := Check("p", []byte(text), smallTailnet(), nil)

@@ -26,7 +26,7 @@
 //   - A group as src of an entry of sshTests is each of its members, as documented. Users report that the service fails
 //     such entries (https://github.com/tailscale/tailscale/issues/11790): a member by name is sure to work in both.
 //   - A test whose src or dst stands for several devices passes only where all of them agree.
-//   - An autogroup as src of a test is judged, with a warning: the documentation does not list it, and users report that the
+//   - An autogroup in a test is judged, with a warning: the documentation does not list it, and users report that the
 //     service does not know it there (https://github.com/tailscale/tailscale/issues/12370).
 //   - autogroup:internet and public addresses reach the devices that are approved as exit nodes. No recording has such a
 //     device together with such a rule; a node forwards only what its filter admits, so the ranges have to be there.

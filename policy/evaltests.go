@@ -30,15 +30,23 @@ type TestResult struct {
 // testsFailed is what the control plane says to a policy whose tests or sshTests fail, without detail.
 const testsFailed = "test(s) failed"
 
-// testSources warns of sources that not every version of the control plane knows: the documentation lists no autogroup,
-// and users were refused theirs as an unknown user or host (https://github.com/tailscale/tailscale/issues/12370).
-func (v *validator) testSources() {
-	for _, t := range v.p.Tests {
-		if sel := parseSelector(t.Src.Value); sel.kind != selAutogroup || !knownAutogroup(sel.name) || sel.onlyDst() || sel.name == agDangerAll {
-			continue
+// testAutogroups warns of autogroups in tests, as src or as host of a destination: the documentation lists none, and users
+// were refused theirs as an unknown user or host (https://github.com/tailscale/tailscale/issues/12370).
+func (v *validator) testAutogroups() {
+	warn := func(s String, host, what string) {
+		if sel := parseSelector(host); sel.kind != selAutogroup || !knownAutogroup(sel.name) || sel.onlyDst() || sel.name == agDangerAll {
+			return
 		}
-		d := v.report(diag.Warning, "invalid-test", t.Src.Node, fmt.Sprintf("a test whose src is %q may fail", t.Src.Value), "not a documented src")
-		d.Help = []diag.Help{{Message: "name one of its users"}}
+		d := v.report(diag.Warning, "invalid-test", s.Node, fmt.Sprintf("a test whose %s is %q may fail", what, host), "not documented in tests")
+		d.Help = []diag.Help{{Message: "name a user or a tag"}}
+	}
+	for _, t := range v.p.Tests {
+		warn(t.Src, t.Src.Value, "src")
+		for _, s := range slices.Concat(t.Accept.Items, t.Deny.Items) {
+			if host, _, err := splitHostPort(s.Value); err == nil {
+				warn(s, host, "dst")
+			}
+		}
 	}
 }
 

@@ -80,7 +80,7 @@ func (v *validator) run() {
 	v.ssh()
 	v.nodeAttrs()
 	v.sshTests()
-	v.testSources()
+	v.testAutogroups()
 	v.oneSpelling()
 }
 

@@ -333,7 +333,7 @@ func promisePages() []page {
 			code: "invalid-test", title: "a test that the control plane cannot run",
 			trigger: "A test has no src, neither accept nor deny, or a dst that is not one host and one port by number: " +
 				"a port list, a range, *, a CIDR, autogroup:internet; or an IPv4 address is asked about an IPv6 one. " +
-				"As a warning: the src is an autogroup, which the documentation of tests does not list.",
+				"As a warning: it names an autogroup, which the documentation of tests does not list.",
 			why: "The control plane counts it as failed and refuses the policy, even where the rules say just that.",
 			fix: "Name one user, host or tag and one port. For a protocol without ports name port 0: \"tag:node:0\".",
 		},
