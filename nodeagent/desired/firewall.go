@@ -243,3 +243,18 @@ func (t *Table) MarkOf(p Packet, direction string) uint32 {
 	}
 	return 0
 }
+
+// KeepsSource says whether the state translates sources, and a packet of a pod to a peer is excepted from that, as traffic
+// within this location.
+func (s State) KeepsSource(p Packet) bool {
+	for _, t := range s.Tables {
+		for _, c := range t.Chains {
+			for _, r := range c.Rules {
+				if (r.Verdict == Return || r.Verdict == SNAT) && r.Family == FamilyOf(p.Dst) && t.Set(r.Src).Contains(p.Src) && t.Set(r.Dst).Contains(p.Dst) {
+					return r.Verdict == Return
+				}
+			}
+		}
+	}
+	return false
+}

@@ -131,6 +131,12 @@ func explainSource(j *judgement, fl *flow, t Translation, to, own, seen netip.Ad
 		f.Cause = "firewall.snat is false, and the pods' network is no approved subnet route of this node"
 		f.Fix = "advertise and approve the pods' network, or let firewall.snat be true"
 		f.Evidence = append(f.Evidence, Seeing{What: fmt.Sprintf("allowed sources of this node: %s", j.e.Tailscaled.Self.Allowed), How: howStatus})
+	case t.By == nil && j.state.KeepsSource(fl.packet):
+		f.Code = "source.untranslated"
+		f.Summary = "packets leave with the pod's own source, which the peer does not take"
+		f.Cause = fmt.Sprintf("local_cidrs has %s as well as pods, so that packets between them keep their source", fl.packet.Dst)
+		f.Fix = "name no mesh addresses in local_cidrs"
+		f.Evidence = append(f.Evidence, Seeing{What: fmt.Sprintf("local networks %v", j.doc.LocalCIDRs), How: "the document itself"})
 	case t.By == nil:
 		f.Code = "source.untranslated"
 		f.Summary = "packets leave with the pod's own source, which the peer does not take"

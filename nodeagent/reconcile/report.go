@@ -94,6 +94,10 @@ func judge(ctx context.Context, k kernel.Interface, p Plan, facts desired.Facts)
 		peer := &r.Peers[place]
 		peer.Back = back[i]
 		peer.Verdict, peer.Why = explainReply(right[i], back[i])
+		if peer.Verdict == OK && p.State.KeepsSource(right[i].Packet) {
+			peer.Verdict, peer.Why = Wrong, "packets of pods keep their own source, which it does not take: it is in local_cidrs, as the pods are; "+
+				"name no mesh addresses there"
+		}
 	}
 	for _, stranded := range p.State.Stranded {
 		r.Peers = append(r.Peers, Peer{Name: stranded.Peer, Address: stranded.Address, Verdict: Wrong, Why: stranded.Why})

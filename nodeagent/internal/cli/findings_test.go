@@ -169,3 +169,30 @@ func TestCountersAreTheAgentsOwn(t *testing.T) {
 		t.Error("the rule is not there: this test proves nothing")
 	}
 }
+
+// Where local_cidrs holds the pods and a peer, its packets keep their source by the document's own wish, and that is said
+// wherever it is judged: no further apply mends it.
+func TestPeerInLocalNetworks(t *testing.T) {
+	overBackends(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		closeTunnel(node)
+		a := b.agent(t, b.document(`"local_cidrs": ["10.0.0.0/8", "100.64.0.0/10"], `))
+		const why = "fra1  100.64.0.12        dev tailscale0 table 52  wrong: packets of pods keep their own source, which it does not take: " +
+			"it is in local_cidrs, as the pods are; name no mesh addresses there\n"
+		if got := a.want(exitNo, "apply"); !strings.Contains(got, strings.TrimPrefix(why, "fra1  100.64.0.12        ")) {
+			t.Error(got)
+		}
+		stdout, stderr, code := a.run("status")
+		if code != exitNo || !strings.Contains(stdout, why) || strings.Contains(stderr, "tailmesh-agent apply") {
+			t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+		}
+		if node.PodReaches(nstest.Peer) || !node.PodReaches(nstest.Peer6) {
+			t.Error("what is said is not so")
+		}
+		a.write(b.document(`"local_cidrs": ["10.0.0.0/8"], `))
+		a.want(exitYes, "apply")
+		if !node.PodReaches(nstest.Peer) {
+			t.Error("the pod does not reach the peer")
+		}
+	})
+}
