@@ -489,10 +489,10 @@ func text(r doctor.Report) string {
 	return b.String()
 }
 
-// settled takes out of a listing what changes by itself: what is counted, and link-local addresses, which appear some time
-// after their interface.
+// settled takes out of a listing what changes by itself: what is counted, link-local addresses, which appear some time
+// after their interface, and that an interface has no carrier yet, which the kernel says of its routes.
 func settled(listing string) string {
 	return changing.ReplaceAllString(listing, "")
 }
 
-var changing = regexp.MustCompile(`\[\d+:\d+\]|packets \d+ bytes \d+|(?m:^.*fe80::.*\n)`)
+var changing = regexp.MustCompile(`\[\d+:\d+\]|packets \d+ bytes \d+|linkdown |(?m:^.*fe80::.*\n)`)
