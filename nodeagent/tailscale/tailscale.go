@@ -23,8 +23,13 @@ import (
 // DefaultSocket is where tailscaled listens on Linux.
 const DefaultSocket = "/var/run/tailscale/tailscaled.sock"
 
-// requestTimeout is how long tailscaled may take. It answers from memory.
-const requestTimeout = 2 * time.Second
+// How long tailscaled may take, which answers from memory: the first time; when it did not answer the last time, so that
+// whoever asks again and again can do its other work meanwhile; and after how long it is given all of its time again.
+const (
+	requestTimeout = 2 * time.Second
+	briefTimeout   = 100 * time.Millisecond
+	patienceEvery  = 30 * time.Second
+)
 
 // Limit is how long an answer of tailscaled's may be that is kept in memory whole, in bytes. A status with ten thousand peers
 // is less than half of it.
@@ -33,9 +38,12 @@ const Limit = 32 << 20
 // ErrNotRunning means that tailscaled answers but is not connected to a tailnet: stopped, logged out or starting.
 var ErrNotRunning = errors.New("tailscaled is not connected to a tailnet")
 
-// Client speaks to one tailscaled.
+// Client speaks to one tailscaled. It is not safe for concurrent use, but for [Client.Watch].
 type Client struct {
 	http http.Client
+
+	silence error     // what came of the last question that was given all of its time, if it got no answer
+	since   time.Time // of that question
 }
 
 // New returns a client of the tailscaled that listens on the unix socket. Nothing is sent yet.
@@ -65,7 +73,25 @@ type peerStatus struct {
 // Tailnet returns the tailnet as tailscaled knows it. An error is [ErrNotRunning], [os.ErrNotExist] where there is no
 // socket, or another failure to get an answer.
 func (c *Client) Tailnet(ctx context.Context) (*desired.Tailnet, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	if c.silence == nil || time.Since(c.since) > patienceEvery {
+		c.since = time.Now()
+		t, err := c.tailnet(ctx, requestTimeout)
+		c.silence = nil
+		if errors.Is(err, errSilent) {
+			c.silence = err
+		}
+		return t, err
+	}
+	t, err := c.tailnet(ctx, briefTimeout)
+	if errors.Is(err, errSilent) {
+		return nil, c.silence
+	}
+	c.silence = nil
+	return t, err
+}
+
+func (c *Client) tailnet(ctx context.Context, timeout time.Duration) (*desired.Tailnet, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	body, err := c.get(ctx, "status")
 	if err != nil {
@@ -156,10 +182,12 @@ func (c *Client) get(ctx context.Context, what string) (io.ReadCloser, error) {
 	return res.Body, nil
 }
 
-// inTime says how long an answer was waited for that did not come.
+var errSilent = fmt.Errorf("no answer within %s", requestTimeout)
+
+// inTime says that there was no answer, where that is what happened.
 func inTime(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("no answer within %s", requestTimeout)
+		return errSilent
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -191,5 +192,44 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := c.Watch(ctx, cancel); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want that it was canceled", err)
+	}
+}
+
+// A tailscaled that hangs is waited for once, and then only for a moment. When it answers again, that is heard at once.
+func TestSilence(t *testing.T) {
+	var hanging atomic.Bool
+	hanging.Store(true)
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if hanging.Load() {
+			<-r.Context().Done()
+			return
+		}
+		fmt.Fprint(w, `{"BackendState":"Running","Self":{"ID":"n"}}`)
+	})
+	ask := func() (time.Duration, error) {
+		begin := time.Now()
+		_, err := c.Tailnet(t.Context())
+		return time.Since(begin), err
+	}
+	first, reason := ask()
+	if first < requestTimeout || reason == nil {
+		t.Errorf("the first question: %s, %v", first, reason)
+	}
+	for range 3 {
+		if took, err := ask(); took > requestTimeout/2 || err == nil || err.Error() != reason.Error() {
+			t.Errorf("another question: %s, %v", took, err)
+		}
+	}
+	c.since = c.since.Add(-patienceEvery - time.Second)
+	if took, err := ask(); took < requestTimeout || err == nil {
+		t.Errorf("after a while: %s, %v", took, err)
+	}
+	hanging.Store(false)
+	if _, err := ask(); err != nil || c.silence != nil {
+		t.Errorf("it answers: %v", err)
+	}
+	hanging.Store(true)
+	if took, err := ask(); took < requestTimeout || err == nil {
+		t.Errorf("hanging anew: %s, %v", took, err)
 	}
 }
