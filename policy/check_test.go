@@ -76,7 +76,7 @@ func TestRefusals(t *testing.T) {
 		{"ipset of a tag", `"ipsets": {"ipset:a": ["tag:web"]}`, `ipsets["ipset:a"]: "tag:web" cannot be part of an ipset`, "bad-ipset"},
 		{"ipset of an unknown host", `"ipsets": {"ipset:a": ["add host:webhots "]}`, `ipsets["ipset:a"]: host not found: "webhots"`, "unknown-host"},
 		{"ipset of an unknown ipset", `"ipsets": {"ipset:a": ["remove ipset:bb"], "ipset:b": []}`, `ipsets["ipset:a"]: ipset not found: "ipset:bb"`, "unknown-ipset"},
-		{"posture without an operator", `"postures": {"posture:a": ["node:os"]}`, `postures["posture:a"]: "node:os": no operator: want ==, !=, <, <=, >, >=, IN, NOT IN, IS SET or NOT SET`, "bad-posture"},
+		{"posture without an operator", `"postures": {"posture:a": ["node:os linux"]}`, `postures["posture:a"]: "node:os linux": no operator: want ==, !=, <, <=, >, >=, IN, NOT IN, IS SET or NOT SET`, "bad-posture"},
 		{"posture that is not there", grant(`"src": ["*"], "dst": ["*"], "ip": ["*"], "srcPosture": ["posture:x"]`), `posture not found: "posture:x"`, "unknown-posture"},
 		{"unknown key", acl(`"src": ["*"], "dst": ["*:*"], "comment": "x"`), `json: unknown field "comment"`, "unknown-field"},
 		{"unknown key in ssh", `"ssh": [{"action": "accept", "sorc": [], "users": ["root"]}]`, `json: unknown field "sorc"`, "unknown-field"},

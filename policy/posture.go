@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// assertion is one line of a posture: an attribute, an operator and what it is compared with.
+// assertion is one line of a posture: an attribute, an operator and what it is compared with. An attribute alone, without an
+// operator, is to be true, as "node:tsAutoUpdate" in the policy that new tailnets come with.
 type assertion struct {
 	attr   string
 	op     string
@@ -22,12 +23,16 @@ type assertion struct {
 // An operator in words stands apart from what is around it; one of signs need not.
 var (
 	postureLine  = regexp.MustCompile(`^\s*([^\s'"\[\]=!<>]*)(?:\s*(==|!=|<=|>=|<|>)|\s+(IS\s+SET|NOT\s+SET|NOT\s+IN|IN)(?:\s+|(\[)|$))(.*)$`)
+	postureAttr  = regexp.MustCompile(`^[A-Za-z]\w*:\w+$`)
 	postureValue = regexp.MustCompile(`^\s*(?:'([^']*)'|"([^"]*)"|([^\s,'"\[\]]+))\s*`)
 )
 
-// parseAssertion reads "node:tsVersion >= '1.40'", "node:os IN ['macos', 'linux']" or "custom:tier IS SET".
+// parseAssertion reads "node:tsVersion >= '1.40'", "node:os IN ['macos', 'linux']", "custom:tier IS SET" or "node:tsAutoUpdate".
 func parseAssertion(text string) (assertion, error) {
 	m := postureLine.FindStringSubmatch(text)
+	if alone := strings.TrimSpace(text); m == nil && postureAttr.MatchString(alone) {
+		return assertion{attr: alone}, nil
+	}
 	if m == nil {
 		return assertion{}, fmt.Errorf("%q: no operator: want ==, !=, <, <=, >, >=, IN, NOT IN, IS SET or NOT SET", text)
 	}
@@ -89,6 +94,8 @@ func (a assertion) holds(attrs map[string]string, closed bool) Verdict {
 	}
 	yes := false
 	switch a.op {
+	case "":
+		yes = got == "true"
 	case "IS SET":
 		yes = true
 	case "NOT SET":
@@ -280,7 +287,7 @@ func (a assertion) example() (string, bool) {
 	switch a.op {
 	case "NOT SET":
 		return "", false
-	case "IS SET":
+	case "", "IS SET":
 		return "true", true
 	case "==", "IN", "<=", ">=":
 		return a.values[0], true

@@ -25,13 +25,15 @@ func TestParseAssertion(t *testing.T) {
 		{text: "node:os  NOT  IN ['macos']", want: assertion{attr: "node:os", op: "NOT IN", values: []string{"macos"}}},
 		{text: "custom:tier IS SET", want: assertion{attr: "custom:tier", op: "IS SET"}},
 		{text: "custom:tier NOT SET ", want: assertion{attr: "custom:tier", op: "NOT SET"}},
+		{text: "node:tsAutoUpdate", want: assertion{attr: "node:tsAutoUpdate"}},
+		{text: " custom:managed ", want: assertion{attr: "custom:managed"}},
 		// What stands in quotes is no operator and ends no list.
 		{text: "custom:note == 'this IS SET'", want: assertion{attr: "custom:note", op: "==", values: []string{"this IS SET"}}},
 		{text: "custom:note != 'a >= b IN c'", want: assertion{attr: "custom:note", op: "!=", values: []string{"a >= b IN c"}}},
 		{text: "custom:note IN ['a, b', 'c]']", want: assertion{attr: "custom:note", op: "IN", values: []string{"a, b", "c]"}}},
 		{text: "custom:note == ''", want: assertion{attr: "custom:note", op: "==", values: []string{""}}},
 
-		{text: "node:os", err: `"node:os": no operator: want ==, !=, <, <=, >, >=, IN, NOT IN, IS SET or NOT SET`},
+		{text: "macos", err: `"macos": no operator: want ==, !=, <, <=, >, >=, IN, NOT IN, IS SET or NOT SET`},
 		{text: "", err: `"": no operator: want ==, !=, <, <=, >, >=, IN, NOT IN, IS SET or NOT SET`},
 		{text: "node:os = 'x'", err: `"node:os = 'x'": no operator: want ==, !=, <, <=, >, >=, IN, NOT IN, IS SET or NOT SET`},
 		{text: "node:osIN ['x']", err: `"node:osIN ['x']": no operator: want ==, !=, <, <=, >, >=, IN, NOT IN, IS SET or NOT SET`},
@@ -77,6 +79,8 @@ func TestAssertionHolds(t *testing.T) {
 		{"a == true", "true", Pass},
 		{"a IN ['x', 'y']", "y", Pass},
 		{"a NOT IN ['x', 'y']", "y", Fail},
+		{"node:a", "true", Pass},
+		{"node:a", "false", Fail},
 		{"a IS SET", "", Pass},
 		{"a NOT SET", "x", Fail},
 		{"a >= '1.40'", "1.40.0", Pass},
@@ -99,7 +103,7 @@ func TestAssertionHolds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := a.holds(map[string]string{"a": tt.value}, true); got != tt.want {
+		if got := a.holds(map[string]string{a.attr: tt.value}, true); got != tt.want {
 			t.Errorf("%s with %q: %v, want %v", tt.text, tt.value, got, tt.want)
 		}
 		if got := a.holds(nil, false); got != Undecided {
@@ -107,7 +111,7 @@ func TestAssertionHolds(t *testing.T) {
 		}
 	}
 	// What is not set meets nothing but NOT SET, whatever the operator.
-	for _, text := range []string{"a == 'x'", "a != 'x'", "a NOT IN ['x']", "a < '9'", "a IS SET"} {
+	for _, text := range []string{"a == 'x'", "a != 'x'", "a NOT IN ['x']", "a < '9'", "a IS SET", "node:a"} {
 		a, _ := parseAssertion(text)
 		if got := a.holds(nil, true); got != Fail {
 			t.Errorf("%s of what is not set: %v", text, got)

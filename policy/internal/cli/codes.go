@@ -157,7 +157,7 @@ func namePages() []page {
 		},
 		{
 			code: "bad-posture", title: "a posture condition that cannot be read",
-			trigger: "An entry of a posture is not \"attribute operator value\", such as node:os == 'linux'.",
+			trigger: "An entry of a posture is neither \"attribute operator value\", such as node:os == 'linux', nor an attribute that is to be true.",
 			why:     "A condition that cannot be judged admits no device.",
 			fix:     "Use one of ==, !=, <, <=, >, >=, IN, NOT IN, IS SET, NOT SET, and quotes around text.",
 		},
