@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -119,6 +121,33 @@ func TestDemo(t *testing.T) {
 }
 
 // What the demo says it saw is judged here by the raw answers, not by the demo's own judgement.
+// testReadme sees that what the README shows of the demo is what it prints, line by line and in this order.
+func testReadme(t *testing.T, story string) {
+	t.Helper()
+	readme, err := os.ReadFile(filepath.Join(projectRoot, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(readme), "```\n2. ")
+	block, _, ok := strings.Cut("2. "+block, "```\n")
+	if !ok {
+		t.Fatal("README.md shows nothing of the demo")
+	}
+	// What the machine has a say in: the program that is run, and how long the listings are.
+	varies := regexp.MustCompile(`\((?:OpenTofu|Terraform) v[^)]*\)|\(\d+ lines compared\)|\$ (?:tofu|terraform) `)
+	rest := strings.Split(varies.ReplaceAllString(story, ""), "\n")
+	for line := range strings.SplitSeq(varies.ReplaceAllString(block, ""), "\n") {
+		if strings.TrimSpace(line) == "| ..." {
+			continue
+		}
+		at := slices.Index(rest, line)
+		if at < 0 {
+			t.Fatalf("README.md: the demo does not print, or not there:\n%s\nbut\n%s", line, story)
+		}
+		rest = rest[at+1:]
+	}
+}
+
 func testHolds(t *testing.T, bin string) {
 	t.Helper()
 	res, code, stderr, tmp := runDemo(t, bin)
@@ -128,6 +157,8 @@ func testHolds(t *testing.T, bin string) {
 	if left := leftovers(t, tmp); left != nil {
 		t.Errorf("left behind: %v", left)
 	}
+
+	testReadme(t, stderr)
 
 	policy, err := os.ReadFile(filepath.Join(projectRoot, "examples/meshes/quickstart/policy.hujson"))
 	if err != nil {
