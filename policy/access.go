@@ -260,7 +260,7 @@ func (a *Access) ofOwner(s *srcSet, owner string) *Sources {
 	return got
 }
 
-// unknown lists which devices are sources under which conditions.
+// unknown lists which addresses of devices are sources under which conditions.
 func (c *Compiled) unknown(s *srcSet, devices []*device) []UnknownSources {
 	if s.posture == nil && !slices.ContainsFunc(s.parts, func(r *resolved) bool { return r.missing != "" }) {
 		return nil
@@ -268,26 +268,27 @@ func (c *Compiled) unknown(s *srcSet, devices []*device) []UnknownSources {
 	var out []UnknownSources
 	at := map[string]int{}
 	for _, d := range devices {
-		for _, needs := range c.needs(s, d) {
-			i, ok := at[needs]
-			if !ok {
-				i = len(out)
-				at[needs] = i
-				out = append(out, UnknownSources{Needs: needs})
+		for n := range d.addrs {
+			for _, needs := range c.needs(s, d, d.addrs[n]) {
+				i, ok := at[needs]
+				if !ok {
+					i = len(out)
+					at[needs] = i
+					out = append(out, UnknownSources{Needs: needs})
+				}
+				out[i].IPs = append(out[i].IPs, d.ips[n])
 			}
-			out[i].IPs = append(out[i].IPs, d.ips...)
 		}
 	}
 	slices.SortFunc(out, func(x, y UnknownSources) int { return strings.Compare(x.Needs, y.Needs) })
 	return out
 }
 
-// needs returns the conditions each of which makes a device a source, none where the inventory decides.
-func (c *Compiled) needs(s *srcSet, d *device) []string {
+// needs returns the conditions each of which makes a device's address a source, none where the inventory decides.
+func (c *Compiled) needs(s *srcSet, d *device, addr netip.Addr) []string {
 	var who []string
 	for _, r := range s.parts {
-		switch v := r.match(c, endpoint{dev: d}); {
-		case v == Pass && r.set != nil && s.posture == nil: // of the device's addresses maybe one alone
+		switch v := r.match(c, endpoint{dev: d, addr: addr}); {
 		case v == Pass:
 			who = append(who, "")
 		case v == Undecided && (r.sel.kind != selGroup || d.owner != ""): // tagged devices are in no group

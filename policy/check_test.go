@@ -54,6 +54,7 @@ func TestRefusals(t *testing.T) {
 		{"danger-all as dst", grant(`"src": ["*"], "dst": ["autogroup:danger-all"], "ip": ["*"]`), `cannot use autogroup:danger-all as a dst`, "bad-selector"},
 		{"unknown autogroup", acl(`"src": ["autogroup:membr"], "dst": ["*:*"]`), `src=autogroup not found: "autogroup:membr"`, "unknown-autogroup"},
 		{"capabilities on the internet", grant(`"src": ["*"], "dst": ["autogroup:internet"], "app": {"example.com/cap/a": [{}]}`), `cannot use app grants with autogroup:internet`, "app-internet"},
+		{"capabilities on the devices of admins", grant(`"src": ["*"], "dst": ["tag:web", "autogroup:it-admin"], "app": {"example.com/cap/a": [{}]}`), `cannot use app grants with autogroup:it-admin`, "app-internet"},
 		{"every v4 address", grant(`"src": ["*"], "dst": ["0.0.0.0/0"], "ip": ["*"]`), `dst "0.0.0.0/0": to allow all IP addresses, use "*" or "autogroup:internet"`, "whole-internet"},
 		{"every v6 address", grant(`"src": ["*"], "dst": ["::/0"], "ip": ["*"]`), `dst "::/0": to allow all IP addresses, use "*" or "autogroup:internet"`, "whole-internet"},
 		{"grants nothing", grant(`"src": ["*"], "dst": ["*"]`), `ip and app can not both be empty`, "empty-grant"},

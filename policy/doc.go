@@ -30,6 +30,8 @@
 //     service does not know it there (https://github.com/tailscale/tailscale/issues/12370).
 //   - autogroup:internet and public addresses reach the devices that are approved as exit nodes. No recording has such a
 //     device together with such a rule; a node forwards only what its filter admits, so the ranges have to be there.
+//   - A posture is asked of the tailnet's own devices alone, as documented: what is shared in or behind a router passes by
+//     its address. A filter shows such sources less what is the tailnet's.
 //   - A grant with via and dst "*" opens everything behind the named routers.
 //   - Attributes leave addresses as the inventory has them: disable-ipv4 takes none away.
 //

@@ -97,8 +97,12 @@ func (s *srcSet) has(c *Compiled, e endpoint) Verdict {
 func (s *srcSet) judge(c *Compiled, e endpoint) (Verdict, []string) {
 	best := Fail
 	var missing []string
+	stranger := e.dev == nil && !e.named()
 	for _, r := range s.parts {
 		v := r.match(c, e)
+		if s.posture != nil && stranger && r.sel.name == agDangerAll {
+			v = Fail // a filter cannot say "everybody except devices that do not meet it"
+		}
 		if r.sel.kind == selAny && e.addr.IsValid() && !c.r.wildSet.Contains(e.addr) {
 			v = Fail // as a source "*" is the tailnet and what its routers carry, not every address
 		}
@@ -117,10 +121,10 @@ func (s *srcSet) judge(c *Compiled, e endpoint) (Verdict, []string) {
 		}
 		return best, missing
 	}
-	if e.dev != nil && e.dev.IsExternal {
-		return best, missing // postures ask nothing of devices that are shared in
-	}
-	if e.dev == nil && !e.named() {
+	switch {
+	case stranger && !c.r.tailnet.Contains(e.addr), e.dev != nil && e.dev.IsExternal:
+		return best, missing // nothing is asked of what is behind a router or shared in
+	case stranger && e.attrs == nil:
 		return Fail, nil
 	}
 	attrs, closed := e.attrs, e.attrs != nil

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -155,6 +156,54 @@ func TestPosturesAskNothingOfGuests(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"100.64.0.3", "100.64.0.9"}, got[0].SrcIPs); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestPosturesAskNothingBehindRouters holds that a posture is asked of devices: what comes from behind a router passes by
+// its address, as documented.
+func TestPosturesAskNothingBehindRouters(t *testing.T) {
+	const ok = "100.64.0.3 fd7a:115c:a1e0::3"
+	inv := smallTailnet()
+	for i := range inv.Devices {
+		inv.Devices[i].OS = map[bool]string{true: "windows", false: "linux"}[inv.Devices[i].Hostname == "bob1"]
+	}
+	for _, tt := range []struct {
+		name, src string
+		want      string
+		can       map[string]Verdict // by source, to web
+	}{
+		{"users", `"group:dev"`, ok, map[string]Verdict{"bob1": Pass, "ada1": Fail, "10.1.2.9": Fail}},
+		{"everybody", `"*"`, "10.1.0.0/16 10.1.2.0/24 100.64.0.3 172.16.0.0/24 fd7a:115c:a1e0::3", map[string]Verdict{
+			"bob1": Pass, "ada1": Fail, "10.1.2.9": Pass, "192.0.2.1": Fail, "100.64.9.9": Fail,
+		}},
+		{"a subnet", `"office", "192.0.2.0/24"`, "10.1.0.0/16 192.0.2.0/24", map[string]Verdict{"bob1": Fail, "10.1.2.9": Pass, "192.0.2.1": Pass}},
+		{"devices by address", `"100.64.0.3", "100.64.0.1", "fd7a:115c:a1e0::1"`, "100.64.0.3", map[string]Verdict{"bob1": Pass, "ada1": Fail}},
+		{"devices by network", `"100.64.0.0/10"`, "100.64.0.3", map[string]Verdict{"bob1": Pass, "ada1": Fail, "100.64.9.9": Fail}},
+		{"more than the tailnet", `"100.0.0.0/8"`, "100.0.0.0/10 100.128.0.0/9 100.64.0.3", map[string]Verdict{
+			"bob1": Pass, "ada1": Fail, "100.1.2.3": Pass, "100.64.9.9": Fail,
+		}},
+		{"anybody at all", `"autogroup:danger-all"`, ok, map[string]Verdict{"bob1": Pass, "ada1": Fail, "192.0.2.1": Fail}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := Check("", []byte(`{`+smallNames+`"postures": {"posture:win": ["node:os == 'windows'"]},
+				"grants": [{"src": [`+tt.src+`], "dst": ["tag:web"], "ip": ["1"], "srcPosture": ["posture:win"]}]}`), inv, nil)
+			if !r.Accepted {
+				t.Fatal(r.Message)
+			}
+			got, err := r.Compiled.Filter("web")
+			if err != nil || len(got) != 1 {
+				t.Fatal(got, err)
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(got[0].SrcIPs, " ")); diff != "" {
+				t.Error(diff)
+			}
+			for src, want := range tt.can {
+				got, err := r.Compiled.Can(src, "100.64.0.4", "tcp", 1)
+				if err != nil || got.Verdict != want {
+					t.Errorf("from %s: %v %v, want %v", src, got.Verdict, err, want)
+				}
+			}
+		})
 	}
 }
 

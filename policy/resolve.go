@@ -40,12 +40,17 @@ type resolver struct {
 	// wild is what "*" stands for as a source.
 	wild     []string
 	wildSet  *netipx.IPSet
+	routes   []netipx.IPRange // the part of it that is no device's: each approved subnet route once
+	tailnet  *netipx.IPSet    // whatever may be a device's address
 	internet *netipx.IPSet
 }
 
 func newResolver(v *validator) *resolver {
 	r := &resolver{v: v, x: v.x, cache: map[string]*resolved{}}
 	r.wildcard()
+	r.tailnet = setOf([]netipx.IPRange{
+		netipx.RangeOfPrefix(netip.MustParsePrefix("100.64.0.0/10")), netipx.RangeOfPrefix(netip.MustParsePrefix("fd7a:115c:a1e0::/48")),
+	})
 	r.internet = internetSet()
 	return r
 }
@@ -53,16 +58,16 @@ func newResolver(v *validator) *resolver {
 // wildcard works out "*" as a source: the tailnet's own ranges, without the ones that ChromeOS uses inside 100.64/10,
 // and each approved subnet route. Exit routes are not part of it.
 func (r *resolver) wildcard() {
-	ranges := tailnetRanges()
 	seen := map[netip.Prefix]bool{}
 	for _, d := range r.x.devices {
 		for _, p := range d.routes {
 			if !seen[p] {
 				seen[p] = true
-				ranges = append(ranges, netipx.RangeOfPrefix(p))
+				r.routes = append(r.routes, netipx.RangeOfPrefix(p))
 			}
 		}
 	}
+	ranges := slices.Concat(tailnetRanges(), r.routes)
 	for _, rg := range ranges {
 		r.wild = append(r.wild, rangeText(rg))
 	}

@@ -69,7 +69,7 @@ func (v *validator) grant(g *Grant) {
 	for _, s := range g.Src.Items {
 		v.src(s)
 	}
-	self, internet := false, false
+	self, beyond := false, ""
 	for _, s := range g.Dst.Items {
 		sel := parseSelector(s.Value)
 		if sel.kind == selCIDR && isEverything(sel.addrs) {
@@ -80,7 +80,9 @@ func (v *validator) grant(g *Grant) {
 			v.dst(s, sel, fmt.Sprintf("dst %q: ", s.Value), same)
 		}
 		self = self || sel.name == agSelf
-		internet = internet || sel.name == agInternet
+		if _, role := roleAutogroups(sel.name); beyond == "" && (role || sel.name == agInternet) {
+			beyond = sel.name
+		}
 	}
 	if self {
 		v.selfSources(g.Src, false)
@@ -95,8 +97,12 @@ func (v *validator) grant(g *Grant) {
 	for _, c := range g.App {
 		v.capability(c.Name)
 	}
-	if internet && len(g.App) > 0 {
-		v.refuse("app-internet", g.AppNode, "cannot use app grants with autogroup:internet", "nobody on the internet reads it")
+	if beyond != "" && len(g.App) > 0 {
+		label := "nobody on the internet reads it"
+		if beyond != agInternet {
+			label = "not granted on the devices of a role" // as documented; the words are those known of autogroup:internet
+		}
+		v.refuse("app-internet", g.AppNode, "cannot use app grants with "+beyond, label)
 	}
 	for _, s := range g.Via.Items {
 		switch {
@@ -160,7 +166,7 @@ func (v *validator) capability(s String) {
 // documents for its own applications.
 func grantableCapability(name string) bool {
 	switch strings.TrimPrefix(name, "tailscale.com/cap/") {
-	case "aperture", "drive", "golink", "kubernetes", "relay", "secrets", "tailsql", "tsidp", "webui":
+	case "aperture", "drive", "golink", "kubernetes", "pam", "relay", "secrets", "tailsql", "tsidp", "webui":
 		return true
 	}
 	return false

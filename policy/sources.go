@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"go4.org/netipx"
 )
 
 // srcSet is the union of some selectors, as sources.
@@ -131,12 +133,7 @@ func (c *Compiled) intern(a *addrTexts) int {
 // address works out what SrcIPs shows for a set. Nothing is merged or absorbed: a text is in it once.
 func (c *Compiled) address(s *srcSet) {
 	if s.posture != nil {
-		// Only devices have a posture: addresses that belong to none do not pass.
-		for _, d := range c.x.devices {
-			if s.has(c, endpoint{dev: d}) == Pass {
-				s.addrs.addDevice(d)
-			}
-		}
+		c.addressUnder(s)
 		return
 	}
 	for _, r := range s.parts {
@@ -153,6 +150,37 @@ func (c *Compiled) address(s *srcSet) {
 		}
 		for _, rg := range r.literals {
 			s.addrs.addText(c.x, rangeText(rg))
+		}
+	}
+}
+
+// addressUnder is address under a posture: the devices that meet it, and what lies outside of the tailnet as it is, since
+// nobody there has a posture to ask for.
+func (c *Compiled) addressUnder(s *srcSet) {
+	for _, d := range c.x.devices {
+		if s.has(c, endpoint{dev: d}) != Pass {
+			continue
+		}
+		for i, a := range d.addrs {
+			if slices.ContainsFunc(s.parts, func(r *resolved) bool { return r.any || r.hasDevice(d) || r.set != nil && r.set.Contains(a) }) {
+				s.addrs.addRank(d.ranks[i])
+			}
+		}
+	}
+	for _, r := range s.parts {
+		outside := r.literals
+		if r.sel.kind == selAny {
+			outside = c.r.routes
+		}
+		for _, rg := range outside {
+			var b netipx.IPSetBuilder
+			b.AddRange(rg)
+			b.RemoveSet(c.r.tailnet)
+			if set, err := b.IPSet(); err == nil {
+				for _, left := range set.Ranges() {
+					s.addrs.addText(c.x, rangeText(left))
+				}
+			}
 		}
 	}
 }

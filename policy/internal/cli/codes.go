@@ -225,9 +225,9 @@ func rulePages() []page {
 			fix:     "Use * for every device and subnet, or autogroup:internet for exit nodes.",
 		},
 		{
-			code: "app-internet", title: "an application capability for the internet",
-			trigger: "A grant has app and the dst autogroup:internet.",
-			why:     "Capabilities are read by the device that is reached; on the internet nobody reads them.",
+			code: "app-internet", title: "an application capability for the internet or a role",
+			trigger: "A grant has app and the dst autogroup:internet, or an autogroup of a role such as autogroup:admin.",
+			why:     "The control plane refuses the policy. Capabilities are read by the device that is reached; on the internet nobody reads them.",
 			fix:     "Give the app part a grant of its own, with devices as dst.",
 		},
 		{
