@@ -86,6 +86,8 @@ func checkRoute(j *judgement, r *Result) {
 			blocked[fl.blocked] = true
 		case fl.right() && fl.marked != perhaps:
 			fine++
+		case fl.before.Dropped && fl.before.Certain(): // in front of the agent's chain: it is not routed at all
+			blocked["firewall.drops"] = true
 		case !fl.known:
 			j.unknown("the kernel did not answer for %s", fl.packet.Dst)
 		case fl.marked == perhaps:

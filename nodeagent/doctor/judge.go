@@ -157,6 +157,9 @@ func (j *judgement) prerouting(p desired.Packet, direction string) (Outcome, uin
 	p.Mark = 0
 	out := j.e.Rules.Filter(Prerouting, traced(p, direction, ""))
 	mark := out.Packet.Mark
+	if out.Packet.Untracked {
+		return out, mark // the agent's rules ask for a direction, which it has not
+	}
 	if bit := uint32(j.doc.Routing.Mark); (out.Packet.Unknown&bit != 0 || j.ownLegacy()) && j.e.Facts.MarkOf(p, direction)&bit != 0 {
 		mark |= bit // the agent's own rules are read in another way, too
 	}
@@ -170,6 +173,8 @@ func (j *judgement) carries(o Outcome, p desired.Packet, direction string, bit u
 		return perhaps
 	case o.Packet.Mark&bit == bit:
 		return yes
+	case o.Packet.Untracked:
+		return no
 	case o.Packet.Unknown&bit == 0:
 		return matches(j.ownLegacy() && j.e.Facts.MarkOf(p, direction)&bit == bit)
 	}

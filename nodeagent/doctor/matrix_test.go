@@ -261,6 +261,7 @@ func faults() []fault {
 			nft add table inet fw
 			nft add chain inet fw forward '{ type filter hook forward priority 10; }'
 			nft add rule inet fw forward iifname "kube-*" oifname tailscale0 ct state new counter drop`, want: []string{"firewall.drops"}},
+		{name: "11 dropped before it is routed or marked", inject: "iptables -t raw -A PREROUTING -d 100.64.0.12 -j DROP", want: []string{"firewall.drops"}},
 		{name: "11 only TCP is dropped", inject: "iptables -I FORWARD -i kube-bridge -o tailscale0 -p tcp -j DROP", want: []string{"firewall.drops"}},
 		{
 			name: "11 look-alike: only echo requests are dropped", quiet: true, inject: "iptables -I FORWARD -i kube-bridge -o tailscale0 -p icmp -j DROP",

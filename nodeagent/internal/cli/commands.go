@@ -61,7 +61,7 @@ func (c *command) status() *cobra.Command {
 }
 
 // askDoctor adds to a report what the doctor finds beyond the kernel's answer for a packet of a pod: what everybody's firewall
-// rules drop, who else translates sources, and how pods answer to connections that peers begin.
+// rules drop, who takes its mark away, who else translates sources, and how pods answer to connections that peers begin.
 func (c *command) askDoctor(ctx context.Context, doc config.Document, r *reconcile.Report) {
 	options := doctor.Options{Kernel: c.env.Kernel, Files: c.env.Files, Socket: c.socket, Document: &doc}
 	if slices.ContainsFunc(r.Notes, func(n desired.Note) bool { return n.Code == desired.NoteTailscaleAnswer }) {
@@ -73,15 +73,11 @@ func (c *command) askDoctor(ctx context.Context, doc config.Document, r *reconci
 	}
 	for _, f := range doctor.Judge(evidence).Findings() {
 		area, _, _ := strings.Cut(f.Code, ".")
-		beyond := slices.Contains([]string{"firewall", "source", "connections", "peer-connections"}, area) || f.Code == "return.firewall"
+		beyond := slices.Contains([]string{"firewall", "source", "connections", "peer-connections", "route"}, area) || f.Code == "return.firewall"
 		if !beyond || f.Level == doctor.Unknown || f.Behind != "" {
 			continue
 		}
-		message := f.Summary
-		if f.Fix != "" {
-			message += ": " + f.Fix
-		}
-		r.Notes = append(r.Notes, desired.Note{Code: f.Code, Message: message})
+		news := area != "route" // which the kernel has told already, unless others' rules took the packet's mark
 		for i, p := range r.Peers {
 			concerned := len(f.Peers) == 0 || slices.Contains(f.Peers, p.Name)
 			if len(f.Addresses) > 0 {
@@ -89,8 +85,17 @@ func (c *command) askDoctor(ctx context.Context, doc config.Document, r *reconci
 			}
 			if f.Level == doctor.Fail && p.Verdict == reconcile.OK && concerned {
 				r.Peers[i].Verdict, r.Peers[i].Why = reconcile.Wrong, f.Summary
+				news = true
 			}
 		}
+		if !news {
+			continue
+		}
+		message := f.Summary
+		if f.Fix != "" {
+			message += ": " + f.Fix
+		}
+		r.Notes = append(r.Notes, desired.Note{Code: f.Code, Message: message})
 	}
 }
 

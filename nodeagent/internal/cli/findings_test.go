@@ -43,6 +43,14 @@ func TestStatusFindsOthersRules(t *testing.T) {
 				"source.",
 			},
 			{
+				"somebody clears marks", `nft add table ip other
+					nft add chain ip other prerouting '{ type filter hook prerouting priority -50; }'
+					nft add rule ip other prerouting iifname kube-bridge meta mark set 0`, exitNo,
+				"route.",
+			},
+			{"packets of pods are not tracked", "iptables-nft -t raw -A PREROUTING -i kube-bridge -j CT --notrack", exitNo, "route.untracked"},
+			{"dropped before anything else", "iptables-nft -t raw -A PREROUTING -i kube-bridge -d 100.64.0.12 -j DROP", exitNo, "firewall.drops"},
+			{
 				"a rule that takes every packet to a peer, answers included", "ip rule add pref 4 to 100.64.0.12 lookup 52", exitNo,
 				"peer-connections.captured",
 			},
