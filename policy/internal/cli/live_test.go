@@ -158,7 +158,7 @@ func TestPull(t *testing.T) {
 		}
 	}
 	// The tailnet's devices, for commands that need them.
-	o.runs(0, "pull second.hujson --inventory inventory.json", `inventory.json: written, 5 devices and 2 users\nsecond.hujson: is what is in force`)
+	o.runs(0, "pull second.hujson --inventory inventory.json", `inventory.json: written; devices: 5, users: 2\nsecond.hujson: is what is in force`)
 	o.runs(0, "can tag:node tag:node --proto ip-in-ip second.hujson --inventory inventory.json", "^yes: ")
 	o.write("inventory.json", "{}")
 	o.runs(1, "pull rival.hujson -i inventory.json", "inventory.json: written(.|\n)*rival.hujson differs")

@@ -85,7 +85,7 @@ func saveInventory(ctx context.Context, e env, api *client.Client, file string) 
 	if err := writeNew(file, text.Bytes()); err != nil {
 		return fmt.Errorf("cannot write %q: %w", file, withoutPath(err))
 	}
-	printLine(e.Stderr, "%s: written, %d devices and %d users", file, len(inv.Devices), len(inv.Users))
+	printLine(e.Stderr, "%s: written; devices: %d, users: %d", file, len(inv.Devices), len(inv.Users))
 	return nil
 }
 
