@@ -97,6 +97,12 @@ func (c *command) askDoctor(ctx context.Context, doc config.Document, r *reconci
 		}
 		r.Notes = append(r.Notes, desired.Note{Code: f.Code, Message: message})
 	}
+	for _, t := range evidence.Legacy {
+		if strings.HasSuffix(t.Name, "filter") {
+			r.Notes = append(r.Notes, desired.Note{Code: "firewall.legacy", Message: fmt.Sprintf("legacy iptables has %s, which is not followed: "+
+				"whether packets of pods pass there, `tailmesh-agent doctor --probe` tells", t)})
+		}
+	}
 }
 
 // judge does something with the plan for the node, and answers by the report of it.

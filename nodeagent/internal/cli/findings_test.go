@@ -80,6 +80,18 @@ func TestStatusFindsOthersRules(t *testing.T) {
 	})
 }
 
+// What rules of iptables-legacy do is not followed. That there are any is said.
+func TestStatusNamesWhatItCannotFollow(t *testing.T) {
+	node := nstest.NewNode(t)
+	a := newAgent(t, nodeDocument)
+	a.want(exitYes, "apply")
+	node.Run("iptables-legacy -P FORWARD DROP")
+	if stdout, stderr, code := a.run("status"); code != exitYes || !strings.Contains(stderr, "note: legacy iptables has a rule in its table filter (iptables-legacy-save -t filter), "+
+		"which is not followed: whether packets of pods pass there, `tailmesh-agent doctor --probe` tells\n") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+}
+
 // A finding makes wrong the addresses that it is about, and no other of the same peer.
 func TestStatusTellsAddressesApart(t *testing.T) {
 	four, six := nstest.Peer, nstest.Peer6
