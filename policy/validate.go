@@ -220,7 +220,8 @@ func (v *validator) oneSpelling() {
 	}
 }
 
-// checkGroups finds groups in groups. Of several the control plane names the last.
+// checkGroups finds groups in groups, and what else the documentation does not take for a user. Of several groups the
+// control plane names the last.
 func (v *validator) checkGroups() {
 	var nested []func()
 	for _, g := range v.p.Groups {
@@ -234,6 +235,11 @@ func (v *validator) checkGroups() {
 						"a group cannot hold a group").Help = []diag.Help{{Message: "list the members of " + m.Value + " instead"}}
 				})
 				break
+			}
+			switch parseSelector(m.Value).kind {
+			case selUser, selDomain, selHost:
+			default:
+				v.refuse("bad-principal", m.Node, fmt.Sprintf("groups[%q]: %q: group members must be users", g.Name.Value, m.Value), "no user")
 			}
 			if v.x.known && len(v.x.users) > 0 && strings.Contains(m.Value, "@") && !strings.HasPrefix(m.Value, "user:*@") && !v.x.knowsUser(m.Value) {
 				v.report(diag.Warning, "unknown-user", m.Node, fmt.Sprintf("groups[%q]: user not found: %q", g.Name.Value, m.Value), "not in the inventory")

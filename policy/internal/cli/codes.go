@@ -144,9 +144,9 @@ func namePages() []page {
 		},
 		{
 			code: "bad-principal", title: "somebody who cannot be named there",
-			trigger: "An owner of a tag or an approver is neither a user, a group, an autogroup nor a tag.",
-			why:     "The control plane refuses the policy: only identities own tags or approve routes.",
-			fix:     "Name a user by login name, a group, an autogroup or a tag.",
+			trigger: "An owner of a tag or an approver is neither a user, a group, an autogroup nor a tag, or a member of a group no user.",
+			why:     "The control plane refuses the policy: only identities own tags or approve routes, and only users are in groups.",
+			fix:     "Name a user by login name; as owner or approver a group, an autogroup or a tag will do, too.",
 		},
 		{
 			code: "bad-ipset", title: "something that cannot be part of an ipset",
