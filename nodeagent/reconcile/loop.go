@@ -277,20 +277,50 @@ func (l *Loop) logReport(p Pass, repair bool) {
 			l.Log.Info(note.Message, "code", note.Code)
 		}
 	}
+	var news []Peer
 	for _, peer := range p.Report.Peers {
 		key := peer.Name + " " + peer.Address.String()
 		now[key] = string(peer.Verdict) + peer.Why
-		if now[key] == l.verdicts[key] {
-			continue
+		if now[key] != l.verdicts[key] {
+			news = append(news, peer)
 		}
+	}
+	l.logPeers(news)
+	l.verdicts = now
+}
+
+// logPeers logs peers, one by one unless many fare alike, as when tailscaled ends.
+func (l *Loop) logPeers(peers []Peer) {
+	const few = 10
+	type fate struct {
+		verdict  Verdict
+		way, why string
+	}
+	alike := map[fate][]Peer{}
+	var fates []fate
+	for _, peer := range peers {
+		f := fate{peer.Verdict, peer.After.String(), peer.Why}
+		if alike[f] == nil {
+			fates = append(fates, f)
+		}
+		alike[f] = append(alike[f], peer)
+	}
+	for _, f := range fates {
 		level := slog.LevelInfo
-		if peer.Verdict != OK {
+		if f.verdict != OK {
 			level = slog.LevelWarn
 		}
-		l.Log.Log(context.Background(), level, "peer", "name", peer.Name, "address", peer.Address, "verdict", peer.Verdict,
-			"way", peer.After.String(), "why", peer.Why)
+		list := alike[f]
+		if len(list) > few {
+			l.Log.Log(context.Background(), level, "peers", "addresses", len(list), "first", list[0].Name, "last", list[len(list)-1].Name,
+				"verdict", f.verdict, "way", f.way, "why", f.why)
+			continue
+		}
+		for _, peer := range list {
+			l.Log.Log(context.Background(), level, "peer", "name", peer.Name, "address", peer.Address, "verdict", f.verdict,
+				"way", f.way, "why", f.why)
+		}
 	}
-	l.verdicts = now
 }
 
 // shorten cuts a command that lists a thousand peers to what a line of a log can hold.

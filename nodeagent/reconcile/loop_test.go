@@ -153,6 +153,44 @@ func TestLoopRepairs(t *testing.T) {
 	})
 }
 
+// Hundreds of peers that fare alike are a line of the log, and one of them that fares otherwise is another.
+func TestLoopLogsManyPeersAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last []int
+		for i := range 200 {
+			last = append(last, 12+i)
+		}
+		s := &service{doc: document(last...), node: newNode()}
+		mesh := kernel.FakeRoute{Table: 52, Dst: prefix("100.64.0.0/24"), Dev: "tailscale0"}
+		mesh6 := kernel.FakeRoute{Table: 52, Dst: prefix("fd7a:115c:a1e0::/48"), Dev: "tailscale0"}
+		s.node.Routes = append(s.node.Routes, mesh, mesh6)
+		start(t, s, nil)
+		s.after(time.Second)
+		lines := func(want ...string) {
+			t.Helper()
+			log := s.log.String()
+			s.log.Reset()
+			if strings.Count(log, "msg=peer") != len(want) {
+				t.Errorf("%d lines about peers, want %d:\n%s", strings.Count(log, "msg=peer"), len(want), log)
+			}
+			for _, text := range want {
+				if !strings.Contains(log, text) {
+					t.Errorf("the log has no %q:\n%s", text, log)
+				}
+			}
+		}
+		lines(`msg=peers addresses=400 first=peer12 last=peer211 verdict=ok way="dev tailscale0 table 52" why=""`)
+		s.node.Routes = slices.DeleteFunc(s.node.Routes, func(r kernel.FakeRoute) bool { return r == mesh6 })
+		s.changed <- "route"
+		s.after(time.Second)
+		lines("level=WARN msg=peers addresses=195 first=peer17 last=peer211 verdict=wrong ")
+		s.node.Routes = append(s.node.Routes, kernel.FakeRoute{Table: 52, Dst: prefix("fd7a:115c:a1e0::11/128"), Dev: "tailscale0"})
+		s.changed <- "route"
+		s.after(time.Second)
+		lines("level=INFO msg=peer name=peer17 address=fd7a:115c:a1e0::11 verdict=ok ")
+	})
+}
+
 func TestLoopKeepsTheLastGoodDocument(t *testing.T) {
 	foreign := document(12)
 	foreign.Node = node("other", 99)
