@@ -231,14 +231,14 @@ func checkConnections(j *judgement, r *Result) {
 	// While new connections fare no better, the old ones are no cause of their own.
 	for _, fl := range j.flows {
 		if peers[fl.peer] && fl.blocked != "" {
-			r.Detail = fmt.Sprintf("%d connections keep their own source; not testable until %s is fixed", count, fl.blocked)
+			r.Detail = fmt.Sprintf("connections that keep their own source: %d; not testable until %s is fixed", count, fl.blocked)
 			r.Status = StatusUntested
 			return
 		}
 	}
 	f := Finding{
 		Code: "connections.stale", Level: Fail,
-		Summary: fmt.Sprintf("%d connections of pods began before their source was translated, and go on without", count),
+		Summary: fmt.Sprintf("connections of pods that began before their source was translated go on without: %d", count),
 		Evidence: []Seeing{{
 			What: fmt.Sprintf("%s calls %s, which would answer to %s", example.Src, example.Dst, example.To), How: howFlows,
 		}},
