@@ -386,5 +386,6 @@ func TestLab(t *testing.T) {
 	t.Run("old connections", func(t *testing.T) { testOldConnections(t, l) })
 	t.Run("apply", func(t *testing.T) { testApply(t, l) })
 	t.Run("transcript", func(t *testing.T) { testTranscript(t, l) })
+	t.Run("readme", func(t *testing.T) { testReadme(t, l) })
 	t.Run("doctor", func(t *testing.T) { testDoctor(t, l) })
 }
