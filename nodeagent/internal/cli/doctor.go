@@ -100,11 +100,11 @@ func (r *reportFlags) write(found doctor.Report, gathered []doctor.Section) erro
 		return nil
 	}
 	var text, out bytes.Buffer
-	printDoctor(&text, found, true)
+	printDoctor(printable{&text}, found, true)
 	if strings.HasSuffix(r.file, ".txt") {
 		out = text
 	} else {
-		err := page.Write(&out, page.Page{
+		err := page.Write(printable{&out}, page.Page{
 			Report: found, Gathered: gathered, Text: text.String(), Version: version(), Made: time.Now().UTC(), Redacted: r.redact,
 		})
 		if err != nil {

@@ -62,6 +62,7 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("%+v", report)
 	}
 
+	node.Run("ip link add \"$(printf 'a\\033[31m')\" type bridge")
 	reports := t.TempDir()
 	for _, name := range []string{"page.html", "text.txt"} {
 		file := filepath.Join(reports, name)
@@ -70,7 +71,7 @@ func TestDoctor(t *testing.T) {
 		}
 		text, err := os.ReadFile(file)
 		if err != nil || !strings.Contains(string(text), "source.untranslated") || strings.Contains(string(text), "ams1") ||
-			strings.Contains(string(text), "<html") != (name == "page.html") {
+			strings.Contains(string(text), "<html") != (name == "page.html") || strings.Contains(string(text), "\x1b") {
 			t.Errorf("%s: %v\n%s", name, err, text)
 		}
 	}
