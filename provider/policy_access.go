@@ -5,11 +5,14 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
@@ -46,6 +49,37 @@ func (m *policyModel) setAccess(gained, lost []string, ok bool) {
 	if ok {
 		m.AccessGained, m.AccessLost = stringList(gained), stringList(lost)
 	}
+}
+
+// replaced warns of what the first write of a new resource changes for people, which the values of its plan cannot tell: the
+// policy in force and the devices may be others by the apply.
+func (r *policyResource) replaced(ctx context.Context, m policyModel, inv *policy.Inventory) (diags diag.Diagnostics) {
+	api, err := r.api()
+	if err != nil {
+		return nil
+	}
+	live, err := api.GetPolicy(ctx)
+	if err != nil {
+		return nil // as the apply will say
+	}
+	gained, lost, ok := accessChange(live.HuJSON, m.Content.ValueString(), inv)
+	if !ok || len(gained)+len(lost) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	if m.Adopt.ValueString() != adoptAlways {
+		b.WriteString("Where somebody has written that one, the apply refuses to; import it then.\n")
+	}
+	for _, change := range []struct {
+		what  string
+		lines []string
+	}{{"This is no longer let through", lost}, {"This is let through that was not", gained}} {
+		if len(change.lines) > 0 {
+			fmt.Fprintf(&b, "\n%s:\n\n  %s\n", change.what, strings.Join(change.lines, "\n  "))
+		}
+	}
+	diags.AddAttributeWarning(path.Root("content"), "the policy that is in force will be replaced", b.String())
+	return diags
 }
 
 // settle works out what the plan left open, which an apply must not.

@@ -3,8 +3,10 @@ package provider
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
@@ -105,5 +107,42 @@ func TestPolicyNodeJoinsAfterPlan(t *testing.T) {
 	})
 	if n := len(tailnet.Devices()); n != 3 {
 		t.Errorf("%d devices, want that of the inventory and the one that joined", n)
+	}
+}
+
+// The first write of a resource is not in the values of its plan. A warning says whom it takes what.
+func TestPolicyReplaced(t *testing.T) {
+	needTofu(t)
+	t.Parallel()
+	const warning = "Warning: the policy that is in force will be replaced"
+	foreign := strings.Replace(meshPolicy, `"ip": ["*", "ip-in-ip:*"]`, `"ip": ["tcp:*"]`, 1)
+	for _, c := range []struct {
+		name, inForce, arguments string
+		want                     []string
+		not                      string
+	}{
+		{"the default, which admits everything", "", "", []string{
+			warning, "Where somebody has written that one, the apply refuses to", `no longer let through:\n\n  \* `, `tag:node -> tag:node: ip-in-ip \(grants`,
+		}, ""},
+		{"the same", meshPolicy, "", []string{"Plan: 1 to add"}, warning},
+		{"another", foreign, `adopt = "always"`, []string{warning, `let through that was not:\n\n  tag:node -> tag:node: ip-in-ip`}, "refuses|no longer"},
+		{"another, when nothing is judged", foreign, "adopt = \"always\"\nvalidation = \"off\"", []string{"Plan: 1 to add"}, warning},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorkspace(t, newTailnet(t, controlsim.Options{Policy: c.inForce}), fstest.MapFS{})
+			w.withSource()
+			w.write("policy.tf", policyConfig(meshPolicy, c.arguments+"\n"))
+			w.must("tofu init")
+			out := w.must("tofu plan")
+			for _, want := range c.want {
+				if !regexp.MustCompile(want).MatchString(out) {
+					t.Errorf("does not say %q:\n%s", want, out)
+				}
+			}
+			if c.not != "" && regexp.MustCompile(c.not).MatchString(out) {
+				t.Errorf("says %q:\n%s", c.not, out)
+			}
+		})
 	}
 }

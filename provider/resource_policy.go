@@ -171,8 +171,8 @@ func (r *policyResource) Schema(_ context.Context, _ resource.SchemaRequest, res
 				Computed: true, ElementType: types.StringType,
 				MarkdownDescription: "What the change of `content` that is planned, or was applied last, lets through that was not let through before: " +
 					"a line for each rule that gives it, as in `group:eng -> tag:db: tcp 5432 (grants[3] added)`. It is worked out for the " +
-					"devices of `inventory`, else for those that the refresh before the plan saw, and of a new resource by the apply; null where " +
-					"they are not known, or `validation` is `server` or `off`.",
+					"devices of `inventory`, else for those that the refresh before the plan saw, and of a new resource by the apply, of which " +
+					"the plan warns; null where they are not known, or `validation` is `server` or `off`.",
 			},
 			"access_lost": schema.ListAttribute{
 				Computed: true, ElementType: types.StringType,
@@ -232,6 +232,9 @@ func (r *policyResource) ModifyPlan(ctx context.Context, req resource.ModifyPlan
 	resp.Diagnostics.Append(check.run(ctx)...)
 	if resp.Diagnostics.HasError() {
 		return
+	}
+	if created && check.report != nil && check.inv != nil {
+		resp.Diagnostics.Append(r.replaced(ctx, plan, check.inv)...)
 	}
 	unchecked := check.report == nil && known(ctx, plan.Content) && known(ctx, plan.Inventory) && known(ctx, plan.Requirements)
 	seen := check.inv
