@@ -388,11 +388,13 @@ func TestWatch(t *testing.T) {
 	var out bytes.Buffer
 	ended := make(chan int)
 	go func() { ended <- o.start(ctx, &out, "watch first.hujson --interval 1s") }()
-	time.Sleep(1500 * time.Millisecond)
-	o.write("first.hujson", secondPolicy)
-	time.Sleep(1500 * time.Millisecond)
-	o.write("first.hujson", rivalPolicy) // which differs otherwise
-	time.Sleep(1500 * time.Millisecond)
+	time.Sleep(1500 * time.Millisecond) // it looks at whole seconds
+	for _, next := range []string{"second.hujson", "rival.hujson"} { // which differs otherwise
+		if err := os.Rename(next, "first.hujson"); err != nil { // so that it is never seen half written
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+	}
 	stop()
 	if code := <-ended; code != 0 {
 		t.Errorf("exit %d", code)
