@@ -388,7 +388,7 @@ func TestWatch(t *testing.T) {
 	var out bytes.Buffer
 	ended := make(chan int)
 	go func() { ended <- o.start(ctx, &out, "watch first.hujson --interval 1s") }()
-	time.Sleep(1500 * time.Millisecond) // it looks at whole seconds
+	time.Sleep(1500 * time.Millisecond)                              // it looks at whole seconds
 	for _, next := range []string{"second.hujson", "rival.hujson"} { // which differs otherwise
 		if err := os.Rename(next, "first.hujson"); err != nil { // so that it is never seen half written
 			t.Fatal(err)
