@@ -39,6 +39,9 @@ func Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	env := Env{Kernel: kernel.NewLinux(), Files: os.DirFS("/"), Stdout: os.Stdout, Stderr: os.Stderr}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		env.LimitMemory = func(bytes int64) { debug.SetMemoryLimit(bytes) }
+	}
 	return Run(ctx, env, os.Args[1:])
 }
 
@@ -47,6 +50,8 @@ type Env struct {
 	Kernel         kernel.Interface
 	Files          fs.FS // the node's files, from its root
 	Stdout, Stderr io.Writer
+	// LimitMemory has the program collect its garbage before it takes more memory than that; nil: nobody is told.
+	LimitMemory func(bytes int64)
 }
 
 // command is the state that the commands share.

@@ -40,7 +40,8 @@ type runner struct {
 	changed chan string
 	metrics *metrics.Metrics
 
-	tailnet *desired.Tailnet // the part that was put away
+	tailnet  *desired.Tailnet // the part that was put away
+	machines int              // that memory is for
 
 	idle      chan *config.Document // holds the one in force, once there is nothing to do
 	disturbed atomic.Int64          // passes that made changes
@@ -136,6 +137,7 @@ func (r *runner) serve(ctx context.Context, mustListen bool) error {
 
 func (r *runner) loop(ctx context.Context, from source.Source) *reconcile.Loop {
 	watchdog, _ := daemon.SdWatchdogEnabled(false)
+	r.limitMemory(0)
 	node := r.node()
 	node.LastTailnet = readTailnet(r.state)
 	l := &reconcile.Loop{
@@ -144,6 +146,9 @@ func (r *runner) loop(ctx context.Context, from source.Source) *reconcile.Loop {
 		Changed: r.changed,
 		Observe: func(p reconcile.Pass) {
 			r.observe(p)
+			if node.LastTailnet != nil {
+				r.limitMemory(len(node.LastTailnet.Peers))
+			}
 			if p.Document != nil && p.Err == nil && p.BadReason == "" {
 				r.keepTailnet(node.LastTailnet, *p.Document)
 			}
@@ -178,7 +183,21 @@ func (r *runner) load(ctx context.Context, from source.Source) func() (config.Do
 			return config.Document{}, &reconcile.BadDocumentError{Err: err}
 		}
 		lastText, last = text, doc
+		r.limitMemory(len(doc.Peers))
 		return doc, nil
+	}
+}
+
+// limitMemory has the service make do with what it needs for so many machines, and for fewer, though a pass over all of
+// them leaves several times as much garbage: it shares the node with others' work.
+func (r *runner) limitMemory(machines int) {
+	const (
+		least = 12 << 20 // bytes, of which the runtime takes most; enough for a thousand
+		each  = 4 << 10
+	)
+	r.machines = max(r.machines, machines)
+	if r.env.LimitMemory != nil {
+		r.env.LimitMemory(least + each*int64(max(0, r.machines-1000)))
 	}
 }
 

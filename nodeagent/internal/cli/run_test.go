@@ -264,3 +264,19 @@ func TestChecksAreExported(t *testing.T) {
 		t.Errorf("metrics:\n%s", got)
 	}
 }
+
+// The service makes do with little memory, and with more for more machines, so that collecting garbage is not all that it
+// does among many.
+func TestLimitMemory(t *testing.T) {
+	var limit int64
+	r := &runner{command: &command{env: Env{LimitMemory: func(bytes int64) { limit = bytes }}}}
+	for _, step := range []struct {
+		machines int
+		want     int64
+	}{{0, 12 << 20}, {1000, 12 << 20}, {1001, 12<<20 + 4<<10}, {20000, 12<<20 + 19000*4<<10}, {3, 12<<20 + 19000*4<<10}} {
+		if r.limitMemory(step.machines); limit != step.want {
+			t.Errorf("%d machines: %d bytes, want %d", step.machines, limit, step.want)
+		}
+	}
+	(&runner{command: &command{}}).limitMemory(1) // nobody is to be told
+}
