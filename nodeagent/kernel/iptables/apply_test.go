@@ -4,6 +4,10 @@ package iptables_test
 
 import (
 	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -161,5 +165,61 @@ func TestLongSets(t *testing.T) {
 		if diff := cmp.Diff(want, got, cmp.Comparer(func(x, y netip.Prefix) bool { return x == y })); diff != "" {
 			t.Errorf("%s (-want +got):\n%.500s", want.Name, diff)
 		}
+	}
+}
+
+// A program that fails for a moment makes a read fail, and nothing is remembered of it: the next one finds the rules. Rules
+// that it can never show are foreign, for as long as that is so.
+func TestReadByAProgramThatFails(t *testing.T) {
+	nstest.New(t)
+	for _, b := range []desired.Backend{desired.IPTablesNFT, desired.IPTablesLegacy} {
+		chain := desired.Chain{Name: "TAILMESH-POSTROUTING", Type: "nat", Hook: "POSTROUTING", Family: desired.IPv4}
+		rule := desired.FirewallRule{Family: desired.IPv4, Src: "10.0.0.0/8", Verdict: desired.Return, Comment: "a"}
+		if err := iptables.New().Apply([]desired.FirewallChange{
+			{Backend: b, Op: desired.AddChain, Chain: chain}, {Backend: b, Op: desired.InsertRule, Chain: chain, Rule: rule, Position: 1},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		real, err := exec.LookPath(string(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir, path := t.TempDir(), os.Getenv("PATH")
+		t.Setenv("PATH", dir+":"+path)
+		f := iptables.New()
+		read := func(program string) ([]desired.FirewallRule, error) {
+			if err := os.WriteFile(filepath.Join(dir, string(b)), []byte("#!/bin/sh\n"+program), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			facts := desired.Facts{Tables: map[desired.Backend]*desired.Table{}, Counters: map[string]desired.Counter{}}
+			err := f.Read(&facts)
+			if err != nil {
+				return nil, err
+			}
+			return facts.Tables[b].Chains[0].Rules, nil
+		}
+		works, fails := "exec "+real+` "$@"`, "echo Resource temporarily unavailable. >&2; exit 4"
+		for _, tt := range []struct {
+			name, program string
+			want          []desired.FirewallRule // nil: the read fails
+		}{
+			{"its version cannot be had", fails, nil},
+			{"its list cannot be had", `[ "$1" = --version ] && ` + works + "\n" + fails, nil},
+			{"it works", works, []desired.FirewallRule{rule}},
+			{"nothing has changed", fails, []desired.FirewallRule{rule}},
+		} {
+			got, err := read(tt.program)
+			if (err == nil) != (tt.want != nil) || !slices.Equal(got, tt.want) {
+				t.Errorf("%s, %s: %v, %v, want %v", b, tt.name, got, err, tt.want)
+			}
+		}
+		f = iptables.New()
+		never := `[ "$1" = --version ] && ` + works + "\necho 'Table is incompatible, use nft tool.' >&2; exit 1"
+		for range 2 {
+			if got, err := read(never); err != nil || len(got) != 1 || !got[0].Foreign {
+				t.Errorf("%s, not to be shown: %v, %v", b, got, err)
+			}
+		}
+		t.Setenv("PATH", path)
 	}
 }

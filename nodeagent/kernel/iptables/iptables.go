@@ -90,11 +90,16 @@ func (f *Firewall) table(seen *scanner, b desired.Backend, facts *desired.Facts)
 				continue
 			}
 			if f.rules[at].print != found.print || f.rules[at].rules == nil {
-				rules, err := f.list(b, c, len(found.counters))
-				if err != nil {
+				rules, err := f.list(b, c)
+				switch {
+				case errors.Is(err, errNotShown):
+					// Nothing to remember: the tool may fail for a moment, and rules that are written anew look like before.
+					f.rules[at] = known{rules: slices.Repeat([]desired.FirewallRule{{Foreign: true}}, len(found.counters))}
+				case err != nil:
 					return nil, err
+				default:
+					f.rules[at] = known{found.print, rules}
 				}
-				f.rules[at] = known{found.print, rules}
 			}
 			c.Rules, c.Jumps = slices.Clone(f.rules[at].rules), found.jumps
 			t.Chains = append(t.Chains, c)
@@ -111,21 +116,18 @@ func (f *Firewall) table(seen *scanner, b desired.Backend, facts *desired.Facts)
 	return t, nil
 }
 
-// list reads the rules of a chain by the tool. Rules that it cannot show, because somebody wrote them with another tool,
-// or because it is gone, are foreign all the same.
-func (f *Firewall) list(b desired.Backend, c desired.Chain, count int) ([]desired.FirewallRule, error) {
+// list reads the rules of a chain by the tool, or fails with errNotShown: somebody wrote them with another tool, or it is
+// gone. They are foreign all the same.
+func (f *Firewall) list(b desired.Backend, c desired.Chain) ([]desired.FirewallRule, error) {
 	var lines []string
 	err := again(func() (err error) {
 		lines, err = f.show(b, c)
 		return err
 	})
-	switch {
-	case errors.Is(err, errNotShown):
-		return slices.Repeat([]desired.FirewallRule{{Foreign: true}}, count), nil
-	case err != nil:
+	if err != nil {
 		return nil, err
 	}
-	rules := make([]desired.FirewallRule, 0, count)
+	rules := make([]desired.FirewallRule, 0, len(lines))
 	for _, line := range lines {
 		if text, is := strings.CutPrefix(line, "-A "+c.Name+" "); is {
 			rules = append(rules, desired.ParseArgs(b, c.Family, split(text)))
@@ -140,7 +142,7 @@ var errNotShown = errors.New("iptables cannot show these rules")
 func (f *Firewall) show(b desired.Backend, c desired.Chain) ([]string, error) {
 	ipt, err := f.tool(b, c.Family)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNotShown, err)
+		return nil, err
 	}
 	lines, err := ipt.List(c.Type, c.Name)
 	if err == nil {
@@ -181,13 +183,13 @@ func split(line string) []string {
 	return out
 }
 
-// tool returns the program for a variant and a family.
+// tool returns the program for a variant and a family. Where there is none, nothing is shown by it.
 func (f *Firewall) tool(b desired.Backend, family desired.Family) (*iptables.IPTables, error) {
 	key := tool{b, family}
 	if f.tools[key] == nil {
 		path, err := find(b, family, "")
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", errNotShown, err)
 		}
 		protocol := iptables.ProtocolIPv4
 		if family == desired.IPv6 {
@@ -196,7 +198,7 @@ func (f *Firewall) tool(b desired.Backend, family desired.Family) (*iptables.IPT
 		// Without a timeout the library lets iptables wait for its lock for ever.
 		ipt, err := iptables.New(iptables.IPFamily(protocol), iptables.Timeout(lockWait), iptables.Path(path))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s --version: %w", b.Tool(family), err)
 		}
 		f.tools[key] = ipt
 	}
