@@ -430,6 +430,30 @@ func TestPolicyTestDiagnostics(t *testing.T) {
 	}
 }
 
+// A destination of a test without a port is told from one with a wrong port, whatever its name looks like.
+func TestHelpForATestWithoutAPort(t *testing.T) {
+	for _, tt := range []struct{ proto, dst, help, edit string }{
+		{"icmp", "tag:web", "a test of icmp, which has no ports, names port 0", `"tag:web:0"`},
+		{"4", "group:dev", "a test of ip-in-ip, which has no ports, names port 0", `"group:dev:0"`},
+		{"icmp", "tag:web:*", "a test of icmp, which has no ports, names port 0", `"tag:web:0"`},
+		{"tcp", "tag:web", "a test names one port, such as tag:web:443", ""},
+		{"tcp", "tag:web:*", "a test names one port, such as tag:web:443", ""},
+		{"tcp", "webhost:ssh", "a test names one port by number, from 1 to 65535", ""},
+	} {
+		text := "{" + smallNames + `"grants": [], "tests": [{"src": "tag:web", "proto": "` + tt.proto + `", "deny": ["` + tt.dst + `"]}]}`
+		r := Check("p", []byte(text), smallTailnet(), nil)
+		if len(r.Diagnostics) != 1 || len(r.Diagnostics[0].Help) != 1 || r.Diagnostics[0].Help[0].Message != tt.help {
+			t.Errorf("%s %s: %+v", tt.proto, tt.dst, r.Diagnostics)
+			continue
+		}
+		if edits := r.Diagnostics[0].Help[0].Edits; len(edits) > 0 != (tt.edit != "") {
+			t.Errorf("%s %s: edits %+v", tt.proto, tt.dst, edits)
+		} else if got := string(applyEdits([]byte(text), edits)); !strings.Contains(got, tt.edit) {
+			t.Errorf("%s %s: mended: %s", tt.proto, tt.dst, got)
+		}
+	}
+}
+
 // TestHelpForAFailedTest adds the text that a failed test offers, which makes it pass.
 func TestHelpForAFailedTest(t *testing.T) {
 	for name, rules := range map[string]string{

@@ -295,6 +295,11 @@ func (v *validator) helpInvalidTest(d *diag.Diagnostic, r TestResult) {
 		return
 	}
 	s := String{Node: Node{Range: r.Range}}
+	// What is before the last colon may be no more than the kind of a name without a port: "tag" of "tag:web".
+	portless := parseSelector(r.Dst).kind != selHost && parseSelector(host).kind == selHost && v.hosts[host] == nil
+	if portless {
+		host = r.Dst
+	}
 	switch {
 	case bareIPv6(r.Dst, host):
 		d.Help = []diag.Help{{Message: "put it in brackets", Edits: []diag.Edit{replace(s, "["+host+"]:"+port)}}}
@@ -304,7 +309,7 @@ func (v *validator) helpInvalidTest(d *diag.Diagnostic, r TestResult) {
 			Message: fmt.Sprintf("a test of %s, which has no ports, names port 0", protoName(proto)),
 			Edits:   []diag.Edit{replace(s, host+":0")},
 		}}
-	case port == "*":
+	case portless, port == "*":
 		d.Help = []diag.Help{{Message: "a test names one port, such as " + host + ":443"}}
 	default:
 		d.Help = []diag.Help{{Message: "a test names one port by number, from 1 to 65535"}}

@@ -20,9 +20,10 @@ type assertion struct {
 	number bool
 }
 
-// An operator in words stands apart from what is around it; one of signs need not.
+// An operator in words stands apart from what is around it; one of signs need not. Policies in force have words in small
+// letters, too.
 var (
-	postureLine  = regexp.MustCompile(`^\s*([^\s'"\[\]=!<>]*)(?:\s*(==|!=|<=|>=|<|>)|\s+(IS\s+SET|NOT\s+SET|NOT\s+IN|IN)(?:\s+|(\[)|$))(.*)$`)
+	postureLine  = regexp.MustCompile(`^\s*([^\s'"\[\]=!<>]*)(?:\s*(==|!=|<=|>=|<|>)|\s+((?i:IS\s+SET|NOT\s+SET|NOT\s+IN|IN))(?:\s+|(\[)|$))(.*)$`)
 	postureAttr  = regexp.MustCompile(`^[A-Za-z]\w*:\w+$`)
 	postureValue = regexp.MustCompile(`^\s*(?:'([^']*)'|"([^"]*)"|([^\s,'"\[\]]+))\s*`)
 )
@@ -36,7 +37,7 @@ func parseAssertion(text string) (assertion, error) {
 	if m == nil {
 		return assertion{}, fmt.Errorf("%q: no operator: want ==, !=, <, <=, >, >=, IN, NOT IN, IS SET or NOT SET", text)
 	}
-	a := assertion{attr: m[1], op: m[2] + strings.Join(strings.Fields(m[3]), " ")}
+	a := assertion{attr: m[1], op: m[2] + strings.ToUpper(strings.Join(strings.Fields(m[3]), " "))}
 	rest := strings.TrimSpace(m[4] + m[5])
 	if a.attr == "" {
 		return a, fmt.Errorf("%q: no attribute before %q", text, a.op)
