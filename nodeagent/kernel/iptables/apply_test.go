@@ -223,3 +223,37 @@ func TestReadByAProgramThatFails(t *testing.T) {
 		t.Setenv("PATH", path)
 	}
 }
+
+// Rules that iptables-nft does not understand, in one of the agent's chains, are foreign, and go like any other.
+func TestRulesOfAnotherTool(t *testing.T) {
+	n := nstest.New(t)
+	const b = desired.IPTablesNFT
+	chain := desired.Chain{Name: "TAILMESH-PREROUTING", Type: "mangle", Hook: "PREROUTING", Family: desired.IPv4, Jumps: []int{1}}
+	chain.Rules = []desired.FirewallRule{{
+		Family: desired.IPv4, Src: "10.0.0.0/8", Direction: desired.Original, Verdict: desired.SetMark, Bit: 0x2000, Comment: "a",
+	}}
+	want := desired.State{Tables: map[desired.Backend]*desired.Table{b: {Chains: []desired.Chain{chain}}}}
+	f := iptables.New()
+	mend := func() {
+		t.Helper()
+		for range 2 {
+			facts := desired.Facts{Tables: map[desired.Backend]*desired.Table{}, Counters: map[string]desired.Counter{}}
+			if err := f.Read(&facts); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Apply(desired.Diff(facts, want).Firewall); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	mend()
+	healthy := n.Run("iptables-nft -t mangle -S")
+	for _, rule := range []string{"meta mark set 0", "ip daddr @odd drop", "meta cgroup 1 accept", "ct mark set 1", "numgen inc mod 2 0 drop"} {
+		n.Run("nft add set ip mangle odd '{ type ipv4_addr; }'\nnft add rule ip mangle TAILMESH-PREROUTING " + rule +
+			"\nnft insert rule ip mangle TAILMESH-PREROUTING " + rule)
+		mend()
+		if got := n.Run("iptables-nft -t mangle -S"); got != healthy {
+			t.Errorf("%s: got\n%swant\n%s", rule, got, healthy)
+		}
+	}
+}

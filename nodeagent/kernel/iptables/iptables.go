@@ -148,8 +148,9 @@ func (f *Firewall) show(b desired.Backend, c desired.Chain) ([]string, error) {
 	if err == nil {
 		return lines, nil
 	}
+	const versionProblem = 3 // the exit code of iptables for what it does not know
 	known, ok := errors.AsType[*iptables.Error](err)
-	if !ok || strings.Contains(known.Error(), "incompatible") {
+	if !ok || known.ExitStatus() == versionProblem || strings.Contains(known.Error(), "incompatible") {
 		return nil, fmt.Errorf("%w: %w", errNotShown, err)
 	}
 	return nil, problem(spoken(known), fmt.Sprintf("%s -t %s -S %s", b, c.Type, c.Name))
