@@ -163,10 +163,10 @@ func (v *validator) capability(s String) {
 }
 
 // grantableCapability lists the capabilities of the tailscale.com domain that a policy may grant: those that Tailscale
-// documents for its own applications, or that public policies in force grant.
+// documents, or that its own applications or public policies in force name.
 func grantableCapability(name string) bool {
 	switch strings.TrimPrefix(name, "tailscale.com/cap/") {
-	case "aperture", "databases", "drive", "golink", "kubernetes", "pam", "relay", "secrets", "tailsql", "tsidp", "webui":
+	case "aperture", "databases", "drive", "golink", "kubernetes", "pam", "proxy-to-grafana", "relay", "secrets", "tailsql", "tsidp", "webui":
 		return true
 	}
 	return false
