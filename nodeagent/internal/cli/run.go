@@ -40,8 +40,8 @@ type runner struct {
 	changed chan string
 	metrics *metrics.Metrics
 
-	tailnet  *desired.Tailnet // the part that was put away
-	machines int              // that memory is for
+	tailnet *desired.Tailnet // the part that was put away
+	memory  int64            // bytes, that the program is to make do with
 
 	idle      chan *config.Document // holds the one in force, once there is nothing to do
 	disturbed atomic.Int64          // passes that made changes
@@ -195,10 +195,12 @@ func (r *runner) limitMemory(machines int) {
 		least = 12 << 20 // bytes, of which the runtime takes most; enough for a thousand
 		each  = 4 << 10
 	)
-	r.machines = max(r.machines, machines)
-	if r.env.LimitMemory != nil {
-		r.env.LimitMemory(least + each*int64(max(0, r.machines-1000)))
+	limit := least + each*int64(max(0, machines-1000))
+	if limit <= r.memory || r.env.LimitMemory == nil { // to be told stops the whole program for a moment
+		return
 	}
+	r.memory = limit
+	r.env.LimitMemory(limit)
 }
 
 // observe tells systemd, Prometheus and health checks. A zero pass only says that the loop is alive.
