@@ -32,7 +32,7 @@ func (f *Firewall) Apply(changes []desired.FirewallChange) error {
 	for len(changes) > 0 {
 		first := changes[0]
 		if first.OfSet() {
-			if err := changeSet(first); err != nil {
+			if err := again(func() error { return changeSet(first) }); err != nil {
 				return fmt.Errorf("%s: %w%s", first, err, suspicion(first))
 			}
 			changes = changes[1:]
@@ -53,10 +53,10 @@ func (f *Firewall) Apply(changes []desired.FirewallChange) error {
 }
 
 // again tries up to five times: a program may fail because another is at work on the same table for a moment. The lock
-// has been waited for already.
+// has been waited for already, and what a program cannot show it will not show the next time either.
 func again(step func() error) error {
 	for range 4 {
-		if err := step(); err == nil || isLocked(err) {
+		if err := step(); err == nil || isLocked(err) || errors.Is(err, errNotShown) {
 			return err
 		}
 	}
