@@ -117,7 +117,7 @@ func binary(t testing.TB) string {
 // TestTable measures everything and prints one table. A target that is missed fails it.
 func TestTable(t *testing.T) {
 	if !*table {
-		t.Skip("measuring takes a minute: make bench-agent")
+		t.Skip("measuring takes eight minutes: make bench-agent")
 	}
 	r := &report{Writer: tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)}
 	var load float64
