@@ -15,20 +15,22 @@ import (
 	"github.com/tailmesh/terraform-provider-tailmesh/policy"
 )
 
-// Same reports whether two texts differ in white space and trailing commas at most: same values, spelled alike, with
-// the same comments at the same places. Whether a list stands on one line or on several is no difference, although the
-// control plane, which formats what it stores, keeps it.
+// Same reports whether two texts differ in formatting at most (white space, trailing commas, escapes that a string does
+// not need): same values with the same comments at the same places. Whether a list stands on one line or on several is
+// no difference, although the control plane, which formats what it stores, keeps it.
 func Same(x, y string) bool {
 	if x == y {
 		return true
 	}
-	if _, err := policy.Format([]byte(x)); err != nil {
+	formattedX, err := policy.Format([]byte(x))
+	if err != nil {
 		return false
 	}
-	if _, err := policy.Format([]byte(y)); err != nil {
+	formattedY, err := policy.Format([]byte(y))
+	if err != nil {
 		return false
 	}
-	return slices.Equal(tokens(x), tokens(y))
+	return slices.Equal(tokens(string(formattedX)), tokens(string(formattedY)))
 }
 
 // tokens splits HuJSON that is well formed into what is not white space, without trailing commas.

@@ -16,6 +16,7 @@ func TestSame(t *testing.T) {
 		{"indented", "{\n\t\"a\": [\n1,\n\"x // y\"\n], /* c */\n\"b\": {\n}\n}\n", true},
 		{"trailing commas", `{"a": [1, "x // y",], /* c */ "b": {},}`, true},
 		{"trailing comma before a comment", `{"a": [1, "x // y"], /* c */ "b": {}, }`, true},
+		{"escapes that are not needed", `{"a": [1, "\u0078 \/\/ y"], /* c */ "b": {}}`, true},
 		{"another value", `{"a": [1, "x  // y"], /* c */ "b": {}}`, false},
 		{"no comment", `{"a": [1, "x // y"], "b": {}}`, false},
 		{"another comment", `{"a": [1, "x // y"], /* d */ "b": {}}`, false},
