@@ -178,6 +178,16 @@ func TestConvert(t *testing.T) {
 			kept: []string{"acls[0]: it has no destination, so a grant would have no ports"},
 		},
 		{
+			name: "a grant that reaches nothing has no ports",
+			in:   `"grants": [{"ip": ["80", "udp:53"]}, {"src": ["*"], "dst": [], "ip": ["22"]}],`,
+			to:   ACLs,
+			want: `"grants": [{"ip": ["80", "udp:53"]}, {"src": ["*"], "dst": [], "ip": ["22"]}],`,
+			kept: []string{
+				"grants[0]: it has no destination, so an acl would have no ports",
+				"grants[1]: it has no destination, so an acl would have no ports",
+			},
+		},
+		{
 			name: "an empty section denies as much under the other name", to: Grants,
 			in: `"acls": [ /* nothing */ ],`, want: `"grants": [ /* nothing */ ],`,
 		},

@@ -87,6 +87,8 @@ func aclPieces(g *policy.Grant) (pieces []piece, reason string) {
 		return nil, "acls have no via"
 	case len(g.App) > 0:
 		return nil, "acls cannot grant capabilities (app)"
+	case len(g.Dst.Items) == 0:
+		return nil, "it has no destination, so an acl would have no ports"
 	}
 	ports := map[string][]string{}
 	for _, s := range g.IP.Items {
