@@ -23,6 +23,7 @@ type providerModel struct {
 	OAuthClientSecret types.String `tfsdk:"oauth_client_secret"`
 	IdentityToken     types.String `tfsdk:"identity_token"`
 	IdentityTokenEnv  types.String `tfsdk:"identity_token_environment_variable_name"`
+	Audience          types.String `tfsdk:"audience"`
 	Scopes            types.List   `tfsdk:"scopes"`
 	Tailnet           types.String `tfsdk:"tailnet"`
 	BaseURL           types.String `tfsdk:"base_url"`
@@ -43,7 +44,7 @@ func (p *tailmesh) Schema(_ context.Context, _ provider.SchemaRequest, resp *pro
 			},
 			"oauth_client_id": schema.StringAttribute{
 				Optional: true,
-				MarkdownDescription: "ID of an OAuth client, or of a federated identity where `identity_token` is given." + file +
+				MarkdownDescription: "ID of an OAuth client, or of a federated identity where an identity token is given or fetched." + file +
 					" Environment: `TAILSCALE_OAUTH_CLIENT_ID`, `OAUTH_CLIENT_ID`.",
 			},
 			"oauth_client_secret": schema.StringAttribute{
@@ -60,6 +61,12 @@ func (p *tailmesh) Schema(_ context.Context, _ provider.SchemaRequest, resp *pro
 				Optional: true,
 				MarkdownDescription: "Name of the environment variable that holds the JWT, in place of `identity_token`. It is read " +
 					"anew for each exchange, so that a token which is rotated during a run is noticed.",
+			},
+			"audience": schema.StringAttribute{
+				Optional: true,
+				MarkdownDescription: "Audience of the federated identity, to have the JWT fetched, in place of `identity_token`, from " +
+					"where the provider runs: GitHub Actions (which takes the permission `id-token: write`), AWS EC2 or Google Cloud. " +
+					"Environment: `TAILSCALE_AUDIENCE`.",
 			},
 			"scopes": schema.ListAttribute{
 				Optional: true, ElementType: types.StringType,
@@ -97,7 +104,8 @@ func (p *tailmesh) Configure(ctx context.Context, req provider.ConfigureRequest,
 	switch {
 	case len(unknown) > 0:
 		s.unknown = unknown
-	case cfg.APIKey == "" && cfg.OAuthClientSecret == "" && cfg.IdentityToken == "" && cfg.IdentityTokenEnv == "":
+	case cfg.APIKey == "" && cfg.OAuthClientSecret == "" && cfg.IdentityToken == "" && cfg.IdentityTokenEnv == "" &&
+		cfg.Audience == "":
 		// No credentials. That is an error where the API is needed, and only there.
 	default:
 		if cfg.UserAgent == "" {
@@ -161,30 +169,37 @@ func (m providerModel) settings(ctx context.Context, getenv func(string) string)
 	})
 	token, tokenHere := secret(setting{"identity_token", m.IdentityToken, []string{"TAILSCALE_IDENTITY_TOKEN", "IDENTITY_TOKEN"}})
 	tokenEnv, tokenEnvHere := read(setting{"identity_token_environment_variable_name", m.IdentityTokenEnv, nil})
-	tokenHere = tokenHere || tokenEnvHere
+	audience, audienceHere := read(setting{"audience", m.Audience, []string{"TAILSCALE_AUDIENCE"}})
 
-	// What is configured outdoes what lies about in the environment.
+	// What is configured outdoes what lies about in the environment: of the ways to an identity token one the other, and
+	// of the kinds of credentials.
+	identityHere := tokenHere || tokenEnvHere || audienceHere
+	if identityHere {
+		if !tokenHere {
+			token = ""
+		}
+		if !audienceHere {
+			audience = ""
+		}
+	}
 	switch {
-	case keyHere && !idHere && !secretHere && !tokenHere:
-		id, clientSecret, token, tokenEnv = "", "", "", ""
-	case !keyHere && (idHere || secretHere || tokenHere):
+	case keyHere && !idHere && !secretHere && !identityHere:
+		id, clientSecret, token, tokenEnv, audience = "", "", "", "", ""
+	case !keyHere && (idHere || secretHere || identityHere):
 		apiKey = ""
 	}
 	switch {
-	case secretHere && !tokenHere:
-		token, tokenEnv = "", ""
-	case tokenHere && !secretHere:
+	case secretHere && !identityHere:
+		token, tokenEnv, audience = "", "", ""
+	case identityHere && !secretHere:
 		clientSecret = ""
 	}
-	if tokenEnvHere && m.IdentityToken.IsNull() {
-		token = ""
-	}
-	diags.Append(conflicts(apiKey, id, clientSecret, token, tokenEnv)...)
 
 	cfg = client.Config{
 		APIKey: client.Secret(apiKey), OAuthClientID: id, OAuthClientSecret: client.Secret(clientSecret),
-		IdentityToken: client.Secret(token), IdentityTokenEnv: tokenEnv,
+		IdentityToken: client.Secret(token), IdentityTokenEnv: tokenEnv, Audience: audience,
 	}
+	diags.Append(conflicts(cfg)...)
 	cfg.Tailnet, _ = read(setting{"tailnet", m.Tailnet, []string{"TAILSCALE_TAILNET"}})
 	cfg.BaseURL, _ = read(setting{"base_url", m.BaseURL, []string{"TAILSCALE_BASE_URL"}})
 	cfg.UserAgent, _ = read(setting{"user_agent", m.UserAgent, nil})
@@ -204,31 +219,42 @@ func (m providerModel) settings(ctx context.Context, getenv func(string) string)
 	return cfg, unknown, diags
 }
 
-func conflicts(apiKey, id, clientSecret, token, tokenEnv string) (diags diag.Diagnostics) {
-	var kinds []string
-	if apiKey != "" {
+// conflicts says what keeps the credentials of a configuration from being used.
+func conflicts(cfg client.Config) (diags diag.Diagnostics) {
+	var kinds, ways []string
+	if cfg.APIKey != "" {
 		kinds = append(kinds, "an API key (api_key, TAILSCALE_API_KEY)")
 	}
-	if clientSecret != "" {
+	if cfg.OAuthClientSecret != "" {
 		kinds = append(kinds, "an OAuth client (oauth_client_secret, TAILSCALE_OAUTH_CLIENT_SECRET, OAUTH_CLIENT_SECRET)")
 	}
-	if token != "" || tokenEnv != "" {
-		kinds = append(kinds, "a federated identity (identity_token, identity_token_environment_variable_name, "+
-			"TAILSCALE_IDENTITY_TOKEN, IDENTITY_TOKEN)")
+	if cfg.IdentityToken != "" {
+		ways = append(ways, "identity_token (TAILSCALE_IDENTITY_TOKEN, IDENTITY_TOKEN)")
 	}
+	if cfg.IdentityTokenEnv != "" {
+		ways = append(ways, "identity_token_environment_variable_name")
+	}
+	if cfg.Audience != "" {
+		ways = append(ways, "audience (TAILSCALE_AUDIENCE)")
+	}
+	if len(ways) > 0 {
+		kinds = append(kinds, "a federated identity: "+strings.Join(ways, ", "))
+	}
+	const contradict = "credentials contradict each other"
 	switch {
 	case len(kinds) > 1:
-		diags.AddError("credentials contradict each other",
+		diags.AddError(contradict,
 			"Exactly one kind of credential can be used, and these are given:\n\n  - "+strings.Join(kinds, "\n  - ")+"\n\nRemove all but one.")
-	case token != "" && tokenEnv != "":
-		diags.AddAttributeError(path.Root("identity_token"), "credentials contradict each other",
-			"identity_token and identity_token_environment_variable_name both say where the identity token is. Remove one.")
-	case len(kinds) == 1 && (token != "" || tokenEnv != "") && id == "":
+	case len(ways) > 1:
+		diags.AddError(contradict,
+			"Each of these says where the identity token comes from:\n\n  - "+strings.Join(ways, "\n  - ")+"\n\nRemove all but one.")
+	case len(ways) > 0 && cfg.OAuthClientID == "":
 		diags.AddAttributeError(path.Root("oauth_client_id"), "credentials are incomplete",
 			"An identity token is given, but not the federated identity that it is for: set oauth_client_id or TAILSCALE_OAUTH_CLIENT_ID.")
-	case len(kinds) == 0 && id != "":
+	case len(kinds) == 0 && cfg.OAuthClientID != "":
 		diags.AddAttributeError(path.Root("oauth_client_id"), "credentials are incomplete",
-			"An OAuth client is named, but nothing proves it: set oauth_client_secret or, for a federated identity, identity_token.")
+			"An OAuth client is named, but nothing proves it: set oauth_client_secret or, for a federated identity, identity_token "+
+				"or audience.")
 	}
 	return diags
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/oauth2"
+	"tailscale.com/wif"
 )
 
 // credentialKind is what the client identifies itself with; it words the advice after a 401.
@@ -27,7 +28,7 @@ const (
 
 // authenticate puts the credential of cfg on top of plain.
 func authenticate(cfg Config, c *Client, plain http.RoundTripper) (http.RoundTripper, credentialKind, error) {
-	identity := cfg.IdentityToken != "" || cfg.IdentityTokenEnv != ""
+	identity := cfg.identityTokens() > 0
 	given := 0
 	for _, is := range []bool{cfg.APIKey != "", cfg.OAuthClientSecret != "", identity} {
 		if is {
@@ -39,6 +40,8 @@ func authenticate(cfg Config, c *Client, plain http.RoundTripper) (http.RoundTri
 		return nil, 0, errors.New("no credential: give an API key, an OAuth client's secret, or an identity token")
 	case given > 1:
 		return nil, 0, errors.New("more than one credential: give an API key, or an OAuth client's secret, or an identity token")
+	case cfg.identityTokens() > 1:
+		return nil, 0, errors.New("more than one identity token: give the token, or a variable that holds it, or an audience to fetch one for")
 	case cfg.APIKey != "":
 		return &basicAuth{key: cfg.APIKey, next: plain}, apiKey, nil
 	}
@@ -51,8 +54,10 @@ func authenticate(cfg Config, c *Client, plain http.RoundTripper) (http.RoundTri
 			return nil, 0, errors.New("an identity token needs the client ID of the federated identity that it is for")
 		}
 		tokens.op, tokens.endpoint = operation{name: "exchange the identity token", replay: writing}, c.url("oauth", "token-exchange")
-		tokens.form = func() (url.Values, error) {
-			jwt, err := identityToken(cfg)
+		// What GitHub is asked with for a JWT, which an answer may repeat.
+		c.secrets.add(Secret(os.Getenv("ACTIONS_ID_TOKEN_REQUEST_TOKEN")))
+		tokens.form = func(ctx context.Context) (url.Values, error) {
+			jwt, err := identityToken(ctx, cfg)
 			if err != nil {
 				return nil, err
 			}
@@ -75,9 +80,20 @@ func authenticate(cfg Config, c *Client, plain http.RoundTripper) (http.RoundTri
 			form.Set("scope", strings.Join(cfg.Scopes, " "))
 		}
 		tokens.op, tokens.endpoint = operation{name: "get an OAuth token", replay: writing}, c.url("oauth", "token")
-		tokens.form = func() (url.Values, error) { return form, nil }
+		tokens.form = func(context.Context) (url.Values, error) { return form, nil }
 	}
 	return &bearer{tokens: oauth2.ReuseTokenSource(nil, tokens), next: plain}, kind, nil
+}
+
+// identityTokens counts the ways to an identity token that are given.
+func (cfg Config) identityTokens() int {
+	n := 0
+	for _, given := range []bool{cfg.IdentityToken != "", cfg.IdentityTokenEnv != "", cfg.Audience != ""} {
+		if given {
+			n++
+		}
+	}
+	return n
 }
 
 // basicAuth sends an API key as the API documents it: as user name, with an empty password.
@@ -135,17 +151,17 @@ type tokenSource struct {
 	http     *http.Client
 	op       operation
 	endpoint *url.URL
-	form     func() (url.Values, error)
+	form     func(context.Context) (url.Values, error)
 }
 
 // Token makes tokenSource an oauth2.TokenSource. Its errors are *Error.
 func (s *tokenSource) Token() (*oauth2.Token, error) {
-	form, err := s.form()
-	if err != nil {
-		return nil, &Error{Op: s.op.name, Message: err.Error(), Err: err}
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), tokenTimeout)
 	defer cancel()
+	form, err := s.form(ctx)
+	if err != nil {
+		return nil, &Error{Op: s.op.name, Message: s.client.secrets.redact(err.Error())} // no Err, which is not redacted
+	}
 	var token struct {
 		AccessToken string `json:"access_token"`
 		ExpiresIn   int    `json:"expires_in"` // seconds
@@ -184,9 +200,16 @@ func (s *tokenSource) Token() (*oauth2.Token, error) {
 }
 
 // identityToken gets the JWT and refuses one that cannot work, since the service's own answer to it says less.
-func identityToken(cfg Config) (string, error) {
+func identityToken(ctx context.Context, cfg Config) (string, error) {
 	jwt := strings.TrimSpace(string(cfg.IdentityToken))
-	if jwt == "" {
+	switch {
+	case cfg.Audience != "":
+		var err error
+		if jwt, err = wif.ObtainProviderToken(ctx, cfg.Audience); err != nil {
+			return "", fmt.Errorf("no identity token for the audience %q could be fetched, which takes GitHub Actions (with the "+
+				"permission id-token: write), AWS EC2 or Google Cloud: %w", cfg.Audience, err)
+		}
+	case jwt == "":
 		if jwt = strings.TrimSpace(os.Getenv(cfg.IdentityTokenEnv)); jwt == "" {
 			return "", fmt.Errorf("the environment variable %q, which should hold the identity token, is empty or not set",
 				cfg.IdentityTokenEnv)

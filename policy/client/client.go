@@ -27,7 +27,7 @@ import (
 const DefaultBaseURL = "https://api.tailscale.com"
 
 // Config says which tailnet to talk to and as whom. Exactly one credential must be given: APIKey, or OAuthClientID with
-// OAuthClientSecret, or OAuthClientID with IdentityToken or IdentityTokenEnv.
+// OAuthClientSecret, or OAuthClientID with one of IdentityToken, IdentityTokenEnv and Audience.
 type Config struct {
 	// BaseURL is scheme and host of the API, without /api/v2. Empty means DefaultBaseURL.
 	BaseURL string
@@ -50,6 +50,9 @@ type Config struct {
 	// IdentityTokenEnv names an environment variable that holds the JWT. It is read anew for every exchange, so a token
 	// that is rotated during a long run is noticed.
 	IdentityTokenEnv string
+	// Audience has the JWT made out to it by where the program runs: GitHub Actions, AWS (EC2) or Google Cloud. A new one is
+	// fetched for every exchange.
+	Audience string
 
 	// Transport carries the requests, tokens included. Nil means http.DefaultTransport's settings, on connections of the
 	// client's own.

@@ -7,8 +7,8 @@ import (
 )
 
 // FromEnv is the configuration that the environment gives, in the variables of the official provider: TAILSCALE_API_KEY,
-// or TAILSCALE_OAUTH_CLIENT_ID with TAILSCALE_OAUTH_CLIENT_SECRET, or TAILSCALE_OAUTH_CLIENT_ID with
-// TAILSCALE_IDENTITY_TOKEN; TAILSCALE_TAILNET and TAILSCALE_BASE_URL. A credential of the form "file:PATH" is read from
+// or TAILSCALE_OAUTH_CLIENT_ID with TAILSCALE_OAUTH_CLIENT_SECRET, TAILSCALE_IDENTITY_TOKEN or TAILSCALE_AUDIENCE;
+// TAILSCALE_TAILNET and TAILSCALE_BASE_URL. A credential of the form "file:PATH" is read from
 // that file. The error names the variable whose file cannot be read.
 func FromEnv(getenv func(string) string) (Config, error) {
 	first := func(names ...string) (name, value string) {
@@ -34,6 +34,7 @@ func FromEnv(getenv func(string) string) (Config, error) {
 		OAuthClientSecret: Secret(secret("TAILSCALE_OAUTH_CLIENT_SECRET", "OAUTH_CLIENT_SECRET")),
 		IdentityToken:     Secret(secret("TAILSCALE_IDENTITY_TOKEN", "IDENTITY_TOKEN")),
 	}
+	_, cfg.Audience = first("TAILSCALE_AUDIENCE")
 	_, cfg.Tailnet = first("TAILSCALE_TAILNET")
 	_, cfg.BaseURL = first("TAILSCALE_BASE_URL")
 	return cfg, failed

@@ -42,6 +42,12 @@ func TestFromEnv(t *testing.T) {
 			Config{OAuthClientID: "k1", IdentityToken: "a.b.c"},
 			"",
 		},
+		{
+			"an audience to fetch a token for",
+			map[string]string{"TAILSCALE_OAUTH_CLIENT_ID": "k1", "TAILSCALE_AUDIENCE": "example.com/k1"},
+			Config{OAuthClientID: "k1", Audience: "example.com/k1"},
+			"",
+		},
 		{"a file", map[string]string{"TAILSCALE_API_KEY": "file:" + key}, Config{APIKey: "tskey-api-x"}, ""},
 		{"an empty file", map[string]string{"TAILSCALE_API_KEY": "file:" + empty}, Config{}, "TAILSCALE_API_KEY: "},
 		{"no file", map[string]string{"OAUTH_CLIENT_SECRET": "file:" + filepath.Join(dir, "none")}, Config{}, "OAUTH_CLIENT_SECRET: "},

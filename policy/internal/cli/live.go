@@ -15,8 +15,8 @@ const liveName = "live"
 
 // credentialsHelp says in a command's help what it talks to the API with.
 const credentialsHelp = `The API is asked with what the environment gives, in the variables of the Terraform provider: TAILSCALE_API_KEY, or
-TAILSCALE_OAUTH_CLIENT_ID with TAILSCALE_OAUTH_CLIENT_SECRET or TAILSCALE_IDENTITY_TOKEN; TAILSCALE_TAILNET; and
-TAILSCALE_BASE_URL.`
+TAILSCALE_OAUTH_CLIENT_ID with TAILSCALE_OAUTH_CLIENT_SECRET, TAILSCALE_IDENTITY_TOKEN or TAILSCALE_AUDIENCE;
+TAILSCALE_TAILNET; and TAILSCALE_BASE_URL.`
 
 // isLive reports whether a name means the policy in force. A file of that name is that file.
 func isLive(name string) bool {
@@ -33,7 +33,7 @@ func (e env) connect() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.APIKey == "" && cfg.OAuthClientSecret == "" && cfg.IdentityToken == "" {
+	if cfg.APIKey == "" && cfg.OAuthClientSecret == "" && cfg.IdentityToken == "" && cfg.Audience == "" {
 		return nil, errors.New("no credentials: set TAILSCALE_API_KEY, or TAILSCALE_OAUTH_CLIENT_ID and TAILSCALE_OAUTH_CLIENT_SECRET")
 	}
 	cfg.UserAgent = "tailmesh-policy/" + programVersion()
