@@ -87,8 +87,8 @@ func parseSelector(text string) selector {
 		s.kind, s.name = selDomain, strings.TrimPrefix(text, "user:*@")
 	case strings.Contains(text, "@"):
 		s.kind = selUser
-	case strings.HasPrefix(text, hostPrefix):
-		s.kind, s.name = selHost, strings.TrimPrefix(text, hostPrefix)
+	case HostName(text) != text:
+		s.kind, s.name = selHost, HostName(text)
 	default:
 		s.kind = selHost
 		if r, kind, ok := parseAddrs(text); ok {
@@ -98,8 +98,9 @@ func parseSelector(text string) selector {
 	return s
 }
 
-// hostPrefix may stand before the name of a host: the documentation writes host:name in ipsets and name in rules.
-const hostPrefix = "host:"
+// HostName takes the "host:" away that may stand before the name of a host: Tailscale's documentation writes host:name in
+// ipsets and name in rules.
+func HostName(text string) string { return strings.TrimPrefix(text, "host:") }
 
 // onlyDst reports whether a selector cannot be a source of a rule, as the documentation of selectors lists it.
 func (s selector) onlyDst() bool {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tailmesh/terraform-provider-tailmesh/policy"
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/diag"
 )
 
@@ -102,14 +103,14 @@ func (f *folder) definitions(r cause) []*edit {
 						name = v
 					}
 					follow(keyed("ipsets", name))
-					follow(keyed("hosts", strings.TrimPrefix(name, "host:")))
+					follow(keyed("hosts", policy.HostName(name)))
 				}
 			}
 		}
 	}
 	for _, name := range slices.Concat(names.src, names.dst, other.src, other.dst) {
 		for _, section := range []string{"groups", "hosts", "ipsets"} {
-			follow(keyed(section, strings.TrimPrefix(name, "host:")))
+			follow(keyed(section, policy.HostName(name)))
 		}
 	}
 	postures := slices.Concat(names.postures, other.postures)

@@ -366,7 +366,7 @@ func (s *suggester) somebody(sel string) (out []string) {
 		return []string{sel}
 	}
 	for _, h := range s.report.Policy.Hosts {
-		if h.Name.Value != strings.TrimPrefix(sel, "host:") {
+		if h.Name.Value != policy.HostName(sel) {
 			continue
 		}
 		if strings.Contains(h.Value.Value, "/") {

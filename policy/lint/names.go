@@ -61,7 +61,7 @@ func namesInText(src []byte) map[string]bool {
 				text = strings.TrimSpace(t)
 			}
 		}
-		text = strings.TrimPrefix(text, "host:")
+		text = policy.HostName(text)
 		if text == except {
 			return
 		}

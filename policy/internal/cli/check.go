@@ -54,7 +54,7 @@ a test or a requirement depends on devices and no inventory is given.`,
 	}
 	in.inventoryFlag(cmd, false)
 	in.requireFlag(cmd)
-	must(cmd.MarkFlagFilename("require", "json"))
+	must(cmd.MarkFlagFilename("require", "json", "hujson"))
 	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 on warnings as well")
 	out.flags(cmd, true)
 	return cmd

@@ -52,7 +52,7 @@ func (in *inputs) inventoryFlag(cmd *cobra.Command, need bool) {
 
 // requireFlag adds --require.
 func (in *inputs) requireFlag(cmd *cobra.Command) {
-	cmd.Flags().Var((*fileName)(&in.require), "require", "flows that must be admitted, JSON (- is standard input)")
+	cmd.Flags().Var((*fileName)(&in.require), "require", "flows that must be admitted, JSON or HuJSON (- is standard input)")
 }
 
 // fileName is a flag that names a file. An empty name, as of a variable that is not set, is not the same as no flag.

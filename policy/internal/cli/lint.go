@@ -77,7 +77,7 @@ is given.`,
 	}
 	in.inventoryFlag(cmd, false)
 	in.requireFlag(cmd)
-	must(cmd.MarkFlagFilename("require", "json"))
+	must(cmd.MarkFlagFilename("require", "json", "hujson"))
 	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 on warnings as well")
 	cmd.Flags().BoolVar(&fix, "fix", false, "rewrite the file where a fix is sure")
 	out.flags(cmd, true)

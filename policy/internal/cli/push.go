@@ -85,7 +85,7 @@ written; 2 could not tell, or trouble.`,
 	}
 	o.inventoryFlag(cmd, false)
 	o.requireFlag(cmd)
-	must(cmd.MarkFlagFilename("require", "json"))
+	must(cmd.MarkFlagFilename("require", "json", "hujson"))
 	cmd.Flags().Var((*fileName)(&o.base), "base", "the version that POLICY was made from: a file, or REVISION:PATH")
 	cmd.Flags().StringVar(&o.ifMatch, "if-match", "", "the ETag of the version that POLICY was made from")
 	cmd.Flags().BoolVar(&o.apply, "apply", false, "put the policy in force")

@@ -79,7 +79,7 @@ be read or written, and then nothing is written.`,
 	}
 	in.inventoryFlag(cmd, true)
 	in.requireFlag(cmd)
-	must(cmd.MarkFlagFilename("require", "json"))
+	must(cmd.MarkFlagFilename("require", "json", "hujson"))
 	cmd.Flags().Var((*fileName)(&mesh), "mesh", "documents of a mesh's nodes, JSON by node name or a folder of them (- is standard input)")
 	must(cmd.MarkFlagFilename("mesh", "json"))
 	cmd.Flags().VarP((*fileName)(&file), "output", "o", "file to write (- is standard output, the default)")
