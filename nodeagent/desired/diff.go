@@ -116,7 +116,7 @@ func diffTable(have, want *Table) []FirewallChange {
 
 // sameShape says whether the tables differ in elements and rules at most.
 func sameShape(a, b *Table) bool {
-	return len(a.Sets) == len(b.Sets) && len(a.Chains) == len(b.Chains) &&
+	return a.Foreign == b.Foreign && len(a.Sets) == len(b.Sets) && len(a.Chains) == len(b.Chains) &&
 		!slices.ContainsFunc(b.Sets, func(s Set) bool {
 			other := a.Set(s.Name)
 			return other.Name != s.Name || other.spec() != s.spec()

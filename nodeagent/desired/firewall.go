@@ -10,8 +10,9 @@ import (
 
 // Table is the agent's own firewall table, of both families (nftables calls that inet).
 type Table struct {
-	Sets   []Set
-	Chains []Chain
+	Sets    []Set
+	Chains  []Chain
+	Foreign bool // of nftables: there is more in the table in the kernel than sets and chains
 }
 
 // Set is a named set of networks that rules look up.
@@ -21,7 +22,7 @@ type Set struct {
 	Interval bool           // false: elements are single hosts, and the lookup is one hash
 	Elements []netip.Prefix // sorted and disjoint
 	Size     int            // of single hosts in nftables: how many have room; the kernel then looks them up faster
-	Foreign  bool           // the set in the kernel is of a kind that the agent does not make
+	Foreign  bool           // the set in the kernel is of a kind that the agent does not make, or has such elements
 }
 
 // Chain is a list of rules at one of the kernel's hooks.

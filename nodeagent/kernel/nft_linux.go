@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -111,23 +110,8 @@ func readTable(known map[string][]netip.Prefix) (*desired.Table, map[string]desi
 	}
 	table := ownTable()
 	out := &desired.Table{}
-	sets, err := conn.GetSets(table)
-	if err != nil {
+	if out.Sets, err = readSets(known); err != nil {
 		return nil, nil, err
-	}
-	for _, s := range sets {
-		set := shapeOf(s)
-		elements, there := known[s.Name]
-		if !there && set.Family != 0 {
-			if elements, err = readElements(conn, s); err != nil {
-				return nil, nil, err
-			}
-			if known != nil && !set.Foreign {
-				known[s.Name] = elements
-			}
-		}
-		set.Elements = elements
-		out.Sets = append(out.Sets, set)
 	}
 	chains, err := conn.ListChainsOfTableFamily(nftables.TableFamilyINet)
 	if err != nil {
@@ -154,78 +138,13 @@ func readTable(known map[string][]netip.Prefix) (*desired.Table, map[string]desi
 		}
 		out.Chains = append(out.Chains, chain)
 	}
+	inside, err := countInside()
+	if err != nil {
+		return nil, nil, err
+	}
+	// Beside sets and chains that can be flowtables, and objects such as quotas.
+	out.Foreign = inside > len(out.Sets)+len(out.Chains)
 	return out, counters, nil
-}
-
-// shapeOf returns a set without its elements.
-func shapeOf(s *nftables.Set) desired.Set {
-	// Elements must come and go by transactions alone.
-	set := desired.Set{
-		Name: s.Name, Interval: s.Interval, Size: int(s.Size), Foreign: s.Dynamic || s.HasTimeout || s.IsMap || s.Constant,
-	}
-	switch s.KeyType.Name {
-	case nftables.TypeIPAddr.Name:
-		set.Family = desired.IPv4
-	case nftables.TypeIP6Addr.Name:
-		set.Family = desired.IPv6
-	default:
-		set.Foreign = true
-	}
-	return set
-}
-
-func readElements(conn *nftables.Conn, s *nftables.Set) ([]netip.Prefix, error) {
-	list, err := conn.GetSetElements(s)
-	if err != nil {
-		return nil, err
-	}
-	if !s.Interval {
-		var hosts []netip.Prefix
-		for _, e := range list {
-			if addr, ok := netip.AddrFromSlice(e.Key); ok {
-				hosts = append(hosts, netip.PrefixFrom(addr, addr.BitLen()))
-			}
-		}
-		slices.SortFunc(hosts, func(x, y netip.Prefix) int { return x.Addr().Compare(y.Addr()) })
-		return hosts, nil
-	}
-	slices.SortFunc(list, func(x, y nftables.SetElement) int {
-		// Where one network ends another may begin: the end comes first.
-		return cmp.Or(slices.Compare(x.Key, y.Key), boolCompare(y.IntervalEnd, x.IntervalEnd))
-	})
-	var b netipx.IPSetBuilder
-	var first netip.Addr
-	for _, e := range list {
-		addr, ok := netip.AddrFromSlice(e.Key)
-		switch {
-		case !ok:
-		case e.IntervalEnd:
-			if first.IsValid() {
-				b.AddRange(netipx.IPRangeFrom(first, addr.Prev()))
-			}
-			first = netip.Addr{}
-		default:
-			first = addr
-		}
-	}
-	if first.IsValid() { // up to the end of the address space
-		b.AddRange(netipx.IPRangeFrom(first, netipx.PrefixLastIP(netip.PrefixFrom(first, 0))))
-	}
-	all, err := b.IPSet()
-	if err != nil {
-		return nil, err
-	}
-	return all.Prefixes(), nil
-}
-
-func boolCompare(x, y bool) int {
-	switch {
-	case x == y:
-		return 0
-	case x:
-		return 1
-	}
-	return -1
 }
 
 func readChain(c *nftables.Chain) desired.Chain {

@@ -71,6 +71,12 @@ func TestOwnTableChangedByOthers(t *testing.T) {
 		{name: "a set whose elements expire", do: replaced("type ipv4_addr; timeout 1h"), unmarked: true},
 		{name: "a set of packets' making", do: replaced("type ipv4_addr; size 10; flags dynamic"), unmarked: true},
 		{name: "a set that cannot change", do: replaced("type ipv4_addr; flags constant"), unmarked: true},
+		{name: "a set whose elements limit what they match", do: replaced("type ipv4_addr; limit rate 1/hour"), unmarked: true},
+		{name: "a set whose elements count", do: replaced("type ipv4_addr; counter"), unmarked: true},
+		{name: "an element that limits what it matches", do: replaced("type ipv4_addr; elements = { 100.64.0.12 limit rate 1/hour }"), unmarked: true},
+		{name: "an element for every address", do: "nft add element inet tailmesh peers4 '{ * }'"},
+		{name: "a quota", do: "nft add quota inet tailmesh other '{ over 1 mbytes }'"},
+		{name: "a counter", do: "nft add counter inet tailmesh other"},
 		{name: "emptied", do: "nft flush table inet tailmesh", unmarked: true},
 	} {
 		pending()

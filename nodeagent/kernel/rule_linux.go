@@ -207,6 +207,12 @@ func DecodeRule(m []byte) (desired.Rule, error) {
 					other = append(other, fmt.Sprintf("uidrange %d-%d", first, last))
 				}
 			}
+		case nl.FRA_FLOW:
+			other = append(other, realms(number(v)))
+		default:
+			if name, newer := newerSelectors()[a.Attr.Type&^0xc000]; newer {
+				other = append(other, fmt.Sprintf("%s %#x", name, v))
+			}
 		}
 	}
 	r.Other = strings.Join(other, " ")
@@ -214,6 +220,12 @@ func DecodeRule(m []byte) (desired.Rule, error) {
 		r.Table = 0
 	}
 	return r, nil
+}
+
+// newerSelectors are the attributes by which newer kernels select packets, and which the library does not know. A later
+// kernel may tell more of every rule, which need not make it another one.
+func newerSelectors() map[uint16]string {
+	return map[uint16]string{24: "dscp", 25: "flowlabel", 26: "flowlabel-mask", 27: "sport-mask", 28: "dport-mask", 29: "dscp-mask"}
 }
 
 func action(number uint8) string {
@@ -245,6 +257,14 @@ func network(v []byte, bits uint8) netip.Prefix {
 		return netip.Prefix{}
 	}
 	return netip.PrefixFrom(addr, int(bits))
+}
+
+// realms writes what a rule says of routing realms, as `ip rule` does.
+func realms(n uint32) string {
+	if from := n >> 16; from != 0 {
+		return fmt.Sprintf("realms %d/%d", from, n&0xffff)
+	}
+	return fmt.Sprintf("realms %d", n)
 }
 
 func text(v []byte) string { return strings.TrimRight(string(v), "\x00") }

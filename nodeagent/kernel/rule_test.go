@@ -36,7 +36,7 @@ func TestOwnRulesOfAnotherShape(t *testing.T) {
 	for _, odd := range []string{
 		same + "iif lo lookup 52", same + "oif lo lookup 52", same + "from 10.0.0.0/8 lookup 52", same + "to 100.64.0.12 lookup 52",
 		same + "tos 0x10 lookup 52", same + "ipproto tcp dport 80-90 lookup 52", same + "sport 7 lookup 52", same + "uidrange 5-9 lookup 52",
-		same + "tun_id 9 lookup 52", same + "suppress_prefixlength 0 lookup 52", same + "l3mdev",
+		same + "tun_id 9 lookup 52", same + "lookup 52 realms 5", same + "suppress_prefixlength 0 lookup 52", same + "l3mdev",
 		same + "lookup 53", same + "blackhole", same + "unreachable", same + "prohibit", same + "nop", same + "goto 32766",
 		"pref 0 lookup 52", "pref 0 fwmark 0x2000 lookup 52", "pref 0 not fwmark 0x1000/0x1000 lookup 52",
 		"pref 5 not from 10.0.0.0/8 lookup 52", "pref 6 goto 32766", "pref 7 goto 4711", "pref 32765 unreachable",

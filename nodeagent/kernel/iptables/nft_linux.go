@@ -2,11 +2,9 @@ package iptables
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -15,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/attr"
 )
 
 // Rules of iptables-nft are read as messages: what stands in foreign rules need not be understood, and a library that
@@ -25,39 +24,13 @@ type attributes map[uint16][]byte
 
 func parse(b []byte) attributes {
 	out := attributes{}
-	maps.Insert(out, each(b))
+	maps.Insert(out, attr.Each(b))
 	return out
-}
-
-// each goes through attributes, and ends where they do not add up. The library's own parser would end the program.
-func each(b []byte) iter.Seq2[uint16, []byte] {
-	return func(yield func(uint16, []byte) bool) {
-		for len(b) >= unix.SizeofNlAttr {
-			size := int(binary.NativeEndian.Uint16(b))
-			if size < unix.SizeofNlAttr || size > len(b) {
-				return
-			}
-			const flags = unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER
-			if !yield(binary.NativeEndian.Uint16(b[2:])&^flags, b[unix.SizeofNlAttr:size]) {
-				return
-			}
-			aligned := (size + unix.NLA_ALIGNTO - 1) &^ (unix.NLA_ALIGNTO - 1)
-			b = b[min(aligned, len(b)):]
-		}
-	}
 }
 
 func (a attributes) text(kind uint16) string { return strings.TrimRight(string(a[kind]), "\x00") }
 
-func (a attributes) number(kind uint16) uint64 {
-	switch v := a[kind]; len(v) {
-	case 4:
-		return uint64(binary.BigEndian.Uint32(v))
-	case 8:
-		return binary.BigEndian.Uint64(v)
-	}
-	return 0
-}
+func (a attributes) number(kind uint16) uint64 { return attr.Number(a[kind]) }
 
 // ask sends a question about nf_tables and returns the messages of the answer; none if there is no such thing.
 func ask(message, flags int, f desired.Family, names map[int]string) ([]attributes, error) {
@@ -157,7 +130,7 @@ func nftRules(f desired.Family, table, chain string) ([]nftRule, error) {
 func readRule(a attributes) nftRule {
 	// A rule that takes another's place takes its number too, so that numbers do not tell.
 	r := nftRule{print: slices.Clone(a[unix.NFTA_RULE_USERDATA]), plain: true}
-	for _, e := range each(a[unix.NFTA_RULE_EXPRESSIONS]) {
+	for _, e := range attr.Each(a[unix.NFTA_RULE_EXPRESSIONS]) {
 		expression := parse(e)
 		if expression.text(unix.NFTA_EXPR_NAME) != "counter" {
 			r.print = append(r.print, e...)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/attr"
 )
 
 // setNames are the names of all sets that the agent ever makes.
@@ -98,13 +99,13 @@ func readShape(set *desired.Set, message []byte) (entries []byte) {
 // readEntriesOfSet reads entries, and says whether there are exceptions among them, which the agent makes none of. It makes
 // no map of an entry's attributes: there may be thousands of entries.
 func readEntriesOfSet(list []byte) (out []netip.Prefix, exceptions bool) {
-	for _, entry := range each(list) {
+	for _, entry := range attr.Each(list) {
 		var addr netip.Addr
 		bits := -1
-		for kind, value := range each(entry) {
+		for kind, value := range attr.Each(entry) {
 			switch {
 			case kind == nl.IPSET_ATTR_IP:
-				for kind, value := range each(value) {
+				for kind, value := range attr.Each(value) {
 					if kind == nl.IPSET_ATTR_IPADDR_IPV4 || kind == nl.IPSET_ATTR_IPADDR_IPV6 {
 						addr, _ = netip.AddrFromSlice(value)
 					}
