@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -39,7 +40,7 @@ func (Linux) Ways(_ context.Context, packets []desired.Packet) ([]desired.Answer
 	if err != nil {
 		return nil, fmt.Errorf("ask for routes: %w", os.NewSyscallError("socket", err))
 	}
-	a := asker{socket: socket, buffer: make([]byte, 1<<16), index: map[string]int{}, name: map[int]string{}}
+	a := asker{socket: socket, buffer: make([]byte, 1<<16), index: map[string]int{}, name: map[int]string{}, forwards: map[string]bool{}}
 	for first := 0; first < len(packets); first += questionsAtOnce {
 		last := min(first+questionsAtOnce, len(packets))
 		if err := a.ask(packets[first:last], answers[first:last]); err != nil {
@@ -55,6 +56,8 @@ type asker struct {
 	buffer []byte
 	index  map[string]int
 	name   map[int]string
+
+	forwards map[string]bool // IPv6, by the interface that a packet comes in by
 }
 
 func (a *asker) ask(packets []desired.Packet, answers []desired.Answer) error {
@@ -99,6 +102,10 @@ func (a *asker) ask(packets []desired.Packet, answers []desired.Answer) error {
 			waiting--
 			if answers[i], err = a.answer(m); err != nil {
 				return fmt.Errorf("to %s: %w", packets[i].Dst, err)
+			}
+			if p := packets[i]; p.Iif != "" && p.Dst.Is6() && answers[i].Reason == "" && answers[i].Table != unix.RT_TABLE_LOCAL &&
+				!a.forwardsIPv6(p.Iif) {
+				answers[i] = desired.Answer{Reason: "IPv6 forwarding is off: set net.ipv6.conf.all.forwarding=1"}
 			}
 		}
 	}
@@ -189,6 +196,21 @@ func refusal(errno syscall.Errno) (desired.Answer, error) {
 		return desired.Answer{Reason: "the interface that it comes in by does not exist any more"}, nil
 	}
 	return desired.Answer{}, errno
+}
+
+// forwardsIPv6 says whether IPv6 packets that come in by an interface are forwarded, by the settings that ip6_forward in
+// net/ipv6/ip6_output.c looks at: unlike that of IPv4, the kernel's answer for a route leaves them out.
+func (a *asker) forwardsIPv6(iif string) bool {
+	forwards, known := a.forwards[iif]
+	if !known {
+		read := func(key string) string { // "" where it cannot be read, or the kernel has none such
+			text, _ := os.ReadFile("/proc/sys/net/ipv6/conf/" + key)
+			return strings.TrimSpace(string(text))
+		}
+		forwards = read("all/forwarding") != "0" || read(iif+"/force_forwarding") == "1"
+		a.forwards[iif] = forwards
+	}
+	return forwards
 }
 
 // indexOf returns the number of an interface, or 0 where there is none of the name.

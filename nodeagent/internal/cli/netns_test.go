@@ -241,6 +241,14 @@ func TestForwardingOff(t *testing.T) {
 	if got := a.want(exitNo, "status"); !strings.Contains(got, "wrong: no route to host: is forwarding off") {
 		t.Errorf("status with forwarding off:\n%s", got)
 	}
+	node.Sysctl("ipv4.conf.kube-bridge.forwarding", "1")
+	node.Sysctl("ipv6.conf.all.forwarding", "0")
+	if node.PodReaches(nstest.Peer6) {
+		t.Error("packets are forwarded all the same: this lab proves nothing")
+	}
+	if got := a.want(exitNo, "status"); strings.Count(got, "wrong: IPv6 forwarding is off") != 1 {
+		t.Errorf("status with IPv6 forwarding off:\n%s", got)
+	}
 }
 
 // A router that adds its rule without a priority comes to stand behind the agent's, in whatever order they start.
