@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/attr"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/iptables"
 )
 
@@ -25,7 +26,7 @@ type Watcher struct {
 func NewWatcher() (*Watcher, error) {
 	route, err := nl.Subscribe(unix.NETLINK_ROUTE,
 		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
-		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE)
+		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF, unix.RTNLGRP_NEXTHOP)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to changes of interfaces, routes and rules: %w", err)
 	}
@@ -88,27 +89,66 @@ func routeNotice(m syscall.NetlinkMessage) string {
 		return "address"
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
 		return "rule"
+	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
+		return "route"
+	case unix.RTM_NEWNETCONF:
+		return settingNotice(m.Data)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		if len(m.Data) < unix.SizeofRtMsg {
-			return ""
-		}
-		header := nl.DeserializeRtMsg(m.Data)
-		attrs, err := nl.ParseRouteAttr(m.Data[unix.SizeofRtMsg:])
-		if err != nil || header.Type != unix.RTN_UNICAST {
-			return ""
-		}
-		for _, a := range attrs {
-			if a.Attr.Type == unix.RTA_DST {
-				dst, ok := netip.AddrFromSlice(a.Value)
-				if ok && netip.PrefixFrom(dst, int(header.Dst_len)).Overlaps(desired.FamilyOf(dst).MeshRange()) {
-					return "route"
-				}
-				return ""
-			}
-		}
-		return "route" // a default route
+		return wayNotice(m.Data)
 	}
 	return ""
+}
+
+// wayNotice judges a notice of a route: to a network of whomever, which may be a part of the pods' or contain it, or to a
+// mesh address. Routes to single pods come and go with these, and some of the kernel's with interfaces.
+func wayNotice(message []byte) string {
+	if len(message) < unix.SizeofRtMsg {
+		return ""
+	}
+	header := nl.DeserializeRtMsg(message)
+	switch header.Type {
+	case unix.RTN_UNICAST, unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT, unix.RTN_THROW:
+	default:
+		return ""
+	}
+	attrs, err := nl.ParseRouteAttr(message[unix.SizeofRtMsg:])
+	if err != nil {
+		return ""
+	}
+	for _, a := range attrs {
+		if a.Attr.Type != unix.RTA_DST {
+			continue
+		}
+		dst, ok := netip.AddrFromSlice(a.Value)
+		network := netip.PrefixFrom(dst, int(header.Dst_len))
+		switch {
+		case !ok, dst.IsMulticast(), dst.IsLinkLocalUnicast():
+			return ""
+		case network.IsSingleIP() && !network.Overlaps(desired.FamilyOf(dst).MeshRange()):
+			return ""
+		}
+	}
+	return "route"
+}
+
+// settingNotice judges a notice of what net.ipv4.conf or net.ipv6.conf say of an interface: struct netconfmsg of
+// linux/netconf.h and attributes. Of an interface that appears all settings are told at once.
+func settingNotice(message []byte) string {
+	const family, ifindex, forwarding, rpFilter = 4, 1, 2, 3 // the first with what makes its length a multiple of 4
+	what := ""
+	for kind := range attr.Each(message[min(family, len(message)):]) {
+		switch kind {
+		case ifindex:
+		case forwarding, rpFilter:
+			if what != "" {
+				return ""
+			}
+			what = "setting"
+		default:
+			return ""
+		}
+	}
+	return what
 }
 
 func has(attributes []byte, kind uint16) bool {
