@@ -81,6 +81,7 @@ func (r *devicePart[M, P]) Create(ctx context.Context, req resource.CreateReques
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	defer r.change(m.part().device())()
 	if err := r.write(ctx, api, nil, m); err != nil {
 		resp.Diagnostics.Append(apiError(err, ""))
 		return
@@ -114,6 +115,7 @@ func (r *devicePart[M, P]) Update(ctx context.Context, req resource.UpdateReques
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	defer r.change(m.part().device())()
 	if err := r.write(ctx, api, old, m); err != nil {
 		resp.Diagnostics.Append(apiError(err, ""))
 		return
@@ -131,6 +133,7 @@ func (r *devicePart[M, P]) Delete(ctx context.Context, req resource.DeleteReques
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	defer r.change(m.part().device())()
 	if err := r.remove(ctx, api, m); err != nil && !client.IsNotFound(err) {
 		resp.Diagnostics.Append(apiError(err, ""))
 	}

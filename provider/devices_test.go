@@ -105,6 +105,40 @@ func TestDeviceRoutes(t *testing.T) {
 	})
 }
 
+// Several resources, as of several modules, own routes of one device. They are applied and destroyed side by side, and none
+// takes another's routes away.
+func TestDeviceRoutesOfManyOwners(t *testing.T) {
+	needTofu(t)
+	t.Parallel()
+	tailnet := newTailnet(t, controlsim.Options{})
+	const owners = 8
+	config := func(first int) string {
+		return tailnet.config(fmt.Sprintf(`resource "tailmesh_device_routes" "this" {
+  count     = %d
+  device_id = %q
+  routes    = ["10.${count.index + %d}.0.0/16"]
+}
+`, owners, tailnet.ams1(t).NodeID, first))
+	}
+	enabled := func(n int) resource.TestCheckFunc {
+		return func(*terraform.State) error {
+			if got := tailnet.ams1(t).EnabledRoutes; len(got) != n {
+				return fmt.Errorf("enabled routes %q, want %d of them", got, n)
+			}
+			return nil
+		}
+	}
+	before := len(tailnet.ams1(t).EnabledRoutes)
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories(),
+		Steps: []resource.TestStep{
+			{Config: config(100), Check: enabled(before + owners)},
+			{Config: config(200), Check: enabled(before + owners)},
+		},
+		CheckDestroy: enabled(before),
+	})
+}
+
 // What passes is got over, a device that vanishes between plan and apply is one error and a plan to make it anew, and
 // what lasts is one error, after which the next run goes on.
 func TestDevicePartFaults(t *testing.T) {

@@ -24,6 +24,7 @@ type session struct {
 	client  *client.Client // nil without credentials
 	unknown []string       // settings whose values are not known yet
 	last    *lastInventory // nil: nothing is kept
+	changes *sync.Map      // device ID to the *sync.Mutex that whoever changes the device holds
 }
 
 // lastInventory is what the API said last, for those parts of one walk that need not ask again. Each walk, be it a plan
@@ -62,6 +63,15 @@ func (s *session) ask(ctx context.Context, api *client.Client) (*policy.Inventor
 		s.last.inv, s.last.at = inv, time.Now()
 	}
 	return inv, err
+}
+
+// change waits until nobody else changes the device, and keeps others from it until done is called. Resources are applied
+// side by side, and what one device has several may own in part: they read it, add their own and write it whole.
+func (s *session) change(device string) (done func()) {
+	mu, _ := s.changes.LoadOrStore(device, new(sync.Mutex))
+	m, _ := mu.(*sync.Mutex)
+	m.Lock()
+	return m.Unlock
 }
 
 // use takes what Configure left; before Configure there is nothing.
