@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/provider/schema"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/client"
@@ -70,7 +71,7 @@ func (p *tailmesh) Schema(_ context.Context, _ provider.SchemaRequest, resp *pro
 					"Environment: `TAILSCALE_AUDIENCE`.",
 			},
 			"scopes": schema.ListAttribute{
-				Optional: true, ElementType: types.StringType,
+				Optional: true, ElementType: types.StringType, Validators: []validator.List{noNulls{}},
 				MarkdownDescription: "Scopes to ask for with an OAuth client, to have less than the client may. All that it may by default.",
 			},
 			"tailnet": schema.StringAttribute{

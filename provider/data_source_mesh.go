@@ -121,10 +121,11 @@ func (d *meshDataSource) Schema(ctx context.Context, _ datasource.SchemaRequest,
 				Required: true, MarkdownDescription: "Which devices are nodes: those that carry one of the tags or have one of the names.",
 				Attributes: map[string]schema.Attribute{
 					"tags": schema.SetAttribute{
-						Optional: true, ElementType: types.StringType, MarkdownDescription: "Tags, as in `tag:node`.",
+						Optional: true, ElementType: types.StringType, Validators: []validator.Set{noNulls{}},
+						MarkdownDescription: "Tags, as in `tag:node`.",
 					},
 					"names": schema.SetAttribute{
-						Optional: true, ElementType: types.StringType,
+						Optional: true, ElementType: types.StringType, Validators: []validator.Set{noNulls{}},
 						MarkdownDescription: "Machine names, short or full, host names or node IDs.",
 					},
 				},
@@ -136,19 +137,19 @@ func (d *meshDataSource) Schema(ctx context.Context, _ datasource.SchemaRequest,
 			},
 			"timeouts": readTimeout(ctx, "How long to wait for `min_nodes` nodes, as in `5m`. Not at all by default."),
 			"pod_cidrs": schema.MapAttribute{
-				Optional: true, ElementType: listOfStrings,
+				Optional: true, ElementType: listOfStrings, Validators: []validator.Map{noNulls{}},
 				MarkdownDescription: "Pod networks of each node. Where a node has none, here or in `cluster_cidrs`, the agent finds them on the node.",
 			},
 			"cluster_cidrs": schema.ListAttribute{
-				Optional: true, ElementType: types.StringType,
+				Optional: true, ElementType: types.StringType, Validators: []validator.List{noNulls{}},
 				MarkdownDescription: "Networks of all pods of the cluster, given to each node that is not in `pod_cidrs`.",
 			},
 			"locations": schema.MapAttribute{
-				Optional: true, ElementType: types.StringType,
+				Optional: true, ElementType: types.StringType, Validators: []validator.Map{noNulls{}},
 				MarkdownDescription: "Location of each node, by a name of your own such as a site's.",
 			},
 			"local_cidrs": schema.MapAttribute{
-				Optional: true, ElementType: listOfStrings,
+				Optional: true, ElementType: listOfStrings, Validators: []validator.Map{noNulls{}},
 				MarkdownDescription: "Networks of each location, floating addresses included. What starts and ends within them is never translated.",
 			},
 			"granularity": schema.StringAttribute{

@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/provider/bootstrap"
@@ -53,7 +54,7 @@ func (nodeBootstrapDataSource) Schema(_ context.Context, _ datasource.SchemaRequ
 				bootstrap.DefaultAuthKeyFile + "`."),
 			"auth_key_command": str("Shell command that prints the key, run on the machine where neither the environment nor the file has it."),
 			"tailscale_up_args": schema.ListAttribute{
-				Optional: true, ElementType: types.StringType,
+				Optional: true, ElementType: types.StringType, Validators: []validator.List{noNulls{}},
 				MarkdownDescription: "Further arguments of `tailscale up`, such as `--advertise-tags=tag:node`.",
 			},
 			"script": schema.StringAttribute{

@@ -77,7 +77,8 @@ func (d *policyCheckDataSource) Schema(_ context.Context, _ datasource.SchemaReq
 		return schema.Int64Attribute{Computed: true, MarkdownDescription: doc}
 	}
 	selectors := schema.ListAttribute{
-		Required: true, ElementType: types.StringType, MarkdownDescription: "Selectors as in a grant: tags, users, groups, hosts, addresses.",
+		Required: true, ElementType: types.StringType, Validators: []validator.List{noNulls{}},
+		MarkdownDescription: "Selectors as in a grant: tags, users, groups, hosts, addresses.",
 	}
 	list := func(doc string, attributes map[string]schema.Attribute) schema.Attribute {
 		return schema.ListNestedAttribute{
@@ -111,7 +112,8 @@ func (d *policyCheckDataSource) Schema(_ context.Context, _ datasource.SchemaReq
 				}},
 			},
 			"unknown_groups": schema.SetAttribute{
-				Optional: true, ElementType: types.StringType, MarkdownDescription: unknownGroupsDoc,
+				Optional: true, ElementType: types.StringType, Validators: []validator.Set{noNulls{}},
+				MarkdownDescription: unknownGroupsDoc,
 			},
 			"findings_as": schema.StringAttribute{
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf(findingsAsValues, findingsAsWarnings, findingsAsErrors)},

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/provider/fragment"
@@ -58,10 +59,16 @@ func (policyDocument) Metadata(_ context.Context, req datasource.MetadataRequest
 
 func (policyDocument) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
 	list := func(required bool, doc string) schema.Attribute {
-		return schema.ListAttribute{Required: required, Optional: !required, ElementType: types.StringType, MarkdownDescription: doc}
+		return schema.ListAttribute{
+			Required: required, Optional: !required, ElementType: types.StringType, Validators: []validator.List{noNulls{}},
+			MarkdownDescription: doc,
+		}
 	}
 	lists := func(doc string) schema.Attribute {
-		return schema.MapAttribute{Optional: true, ElementType: types.ListType{ElemType: types.StringType}, MarkdownDescription: doc}
+		return schema.MapAttribute{
+			Optional: true, ElementType: types.ListType{ElemType: types.StringType}, Validators: []validator.Map{noNulls{}},
+			MarkdownDescription: doc,
+		}
 	}
 	comment := schema.StringAttribute{Optional: true, MarkdownDescription: "A comment for the line above it in the file."}
 	resp.Schema = schema.Schema{
@@ -74,7 +81,7 @@ func (policyDocument) Schema(_ context.Context, _ datasource.SchemaRequest, resp
 			"groups":     lists("Members of each group, by its name with `group:`, as in `{ \"group:sre\" = [\"ada@example.com\"] }`."),
 			"tag_owners": lists("Who may give each tag, by the tag, as in `{ \"tag:node\" = [\"group:sre\"] }`."),
 			"hosts": schema.MapAttribute{
-				Optional: true, ElementType: types.StringType,
+				Optional: true, ElementType: types.StringType, Validators: []validator.Map{noNulls{}},
 				MarkdownDescription: "Addresses and networks by the names that rules have for them, as in `{ printer = \"192.168.1.9\" }`.",
 			},
 			"grants": schema.ListNestedAttribute{
@@ -102,7 +109,7 @@ func (policyDocument) Schema(_ context.Context, _ datasource.SchemaRequest, resp
 				}},
 			},
 			"fragments": schema.MapAttribute{
-				Optional: true, ElementType: types.StringType,
+				Optional: true, ElementType: types.StringType, Validators: []validator.Map{noNulls{}},
 				MarkdownDescription: "Pieces of a policy file, each an object in HuJSON or JSON, by the name of their owner. Comments in them are kept.",
 			},
 			"content": schema.StringAttribute{

@@ -27,7 +27,7 @@ func (policyMerge) Definition(_ context.Context, _ function.DefinitionRequest, r
 			"Comments are kept, and so are sections that this provider does not know.",
 		Parameters: []function.Parameter{
 			function.ListParameter{
-				Name: "fragments", ElementType: types.StringType,
+				Name: "fragments", ElementType: types.StringType, Validators: []function.ListParameterValidator{noNulls{}},
 				MarkdownDescription: "Pieces of a policy file, each an object in HuJSON or JSON.",
 			},
 		},

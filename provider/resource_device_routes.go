@@ -32,7 +32,7 @@ func newDeviceRoutes() resource.Resource {
 			"routes": schema.SetAttribute{
 				Required: true, ElementType: types.StringType,
 				MarkdownDescription: "Networks, as in `10.7.0.0/16`; `0.0.0.0/0` and `::/0` make the device an exit node.",
-				Validators:          []validator.Set{setvalidator.ValueStringsAre(networkValidator{})},
+				Validators:          []validator.Set{noNulls{}, setvalidator.ValueStringsAre(networkValidator{})},
 			},
 		},
 		reading: "read the device's routes", writing: "set the device's routes",

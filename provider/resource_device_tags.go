@@ -31,6 +31,7 @@ func newDeviceTags() resource.Resource {
 			"tags": schema.SetAttribute{
 				Required: true, ElementType: types.StringType, MarkdownDescription: "Tags, as in `tag:node`. The policy must define them.",
 				Validators: []validator.Set{
+					noNulls{},
 					setvalidator.SizeAtLeast(1),
 					setvalidator.ValueStringsAre(stringvalidator.RegexMatches(regexp.MustCompile(`^tag:.`), `want the form "tag:node"`)),
 				},

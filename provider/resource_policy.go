@@ -84,7 +84,7 @@ func (r *policyResource) Configure(_ context.Context, req resource.ConfigureRequ
 
 func (r *policyResource) Schema(_ context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	selectors := schema.ListAttribute{
-		Required: true, ElementType: types.StringType,
+		Required: true, ElementType: types.StringType, Validators: []validator.List{noNulls{}},
 		MarkdownDescription: "Selectors as in a grant: tags, users, groups, hosts, addresses.",
 	}
 	resp.Schema = schema.Schema{
@@ -128,7 +128,8 @@ func (r *policyResource) Schema(_ context.Context, _ resource.SchemaRequest, res
 				}},
 			},
 			"unknown_groups": schema.SetAttribute{
-				Optional: true, ElementType: types.StringType, MarkdownDescription: unknownGroupsDoc,
+				Optional: true, ElementType: types.StringType, Validators: []validator.Set{noNulls{}},
+				MarkdownDescription: unknownGroupsDoc,
 			},
 			"validation": schema.StringAttribute{
 				Optional: true, Computed: true, Default: stringdefault.StaticString(validateBoth),
