@@ -519,6 +519,21 @@ func TestErrorsExplainThemselves(t *testing.T) {
 			is: isForbidden, want: []string{"the scope auth_keys"},
 		},
 		{
+			name: "tag that the policy does not define",
+			do: func(ctx context.Context, c *client.Client) error {
+				return c.SetDeviceTags(ctx, "9011", []string{"tag:nobody"})
+			},
+			want: []string{"[tag:nobody]", "tagOwners, before they are used"},
+		},
+		{
+			name: "tag that the OAuth client does not own", cfg: client.Config{OAuthClientSecret: controlsim.DefaultOAuthClientSecret},
+			do: func(ctx context.Context, c *client.Client) error {
+				_, err := c.CreateAuthKey(ctx, client.AuthKeyRequest{Tags: []string{"tag:nobody"}})
+				return err
+			},
+			want: []string{"[tag:nobody]", "tagOwners", "owned by a tag of the credential"},
+		},
+		{
 			name: "another tailnet", cfg: client.Config{Tailnet: "other.example"},
 			do: func(ctx context.Context, c *client.Client) error { _, err := c.GetPolicy(ctx); return err },
 			is: client.IsNotFound, want: []string{`"other.example"`, "check the tailnet's name"},

@@ -144,6 +144,14 @@ func shorten(text string) string {
 // hint says what to do about a refusal whose message does not.
 func (c *Client) hint(op operation, e *Error, path string) string {
 	switch e.Status {
+	case http.StatusBadRequest:
+		if strings.Contains(e.Message, "invalid or not permitted") { // of tags
+			hint := "the policy in force must define each of the tags in tagOwners, before they are used"
+			if c.kind != apiKey {
+				return hint + ", and let them be owned by a tag of the credential, unless the credential has them itself"
+			}
+			return hint
+		}
 	case http.StatusUnauthorized:
 		switch c.kind {
 		case apiKey:
