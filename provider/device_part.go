@@ -21,7 +21,9 @@ import (
 type devicePart[M any, P devicePartPointer[M]] struct {
 	session
 	typeName, doc string
-	attributes    map[string]schema.Attribute
+	// official is the resource of the provider tailscale/tailscale that is the same, with attributes of the same names.
+	official   string
+	attributes map[string]schema.Attribute
 	// reading and writing say in messages what could not be done.
 	reading, writing string
 	// read fills the model with what the API says.
@@ -58,7 +60,7 @@ func (r *devicePart[M, P]) Configure(_ context.Context, req resource.ConfigureRe
 
 func (r *devicePart[M, P]) Schema(_ context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: r.doc,
+		MarkdownDescription: r.doc + "\n\nA `" + r.official + "` of the provider `tailscale/tailscale` becomes this resource by a `moved` block.",
 		Attributes: map[string]schema.Attribute{
 			"id": schema.StringAttribute{
 				Computed: true, MarkdownDescription: "The device's ID, which is `device_id`.",
@@ -93,6 +95,9 @@ func (r *devicePart[M, P]) Create(ctx context.Context, req resource.CreateReques
 func (r *devicePart[M, P]) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	m := P(new(M))
 	resp.Diagnostics.Append(req.State.Get(ctx, m)...)
+	if resp.Diagnostics.HasError() || r.unread(&resp.Diagnostics, "the device "+m.part().device()) {
+		return
+	}
 	api := r.need(&resp.Diagnostics, r.reading)
 	if resp.Diagnostics.HasError() {
 		return
@@ -143,4 +148,21 @@ func (r *devicePart[M, P]) Delete(ctx context.Context, req resource.DeleteReques
 func (r *devicePart[M, P]) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
 	resource.ImportStatePassthroughID(ctx, path.Root("device_id"), req, resp)
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), req.ID)...)
+}
+
+// MoveState takes over the resource of the provider tailscale/tailscale, by a moved block.
+func (r *devicePart[M, P]) MoveState(ctx context.Context) []resource.StateMover {
+	var own resource.SchemaResponse
+	r.Schema(ctx, resource.SchemaRequest{}, &own)
+	return []resource.StateMover{{SourceSchema: &own.Schema, StateMover: func(
+		ctx context.Context, req resource.MoveStateRequest, resp *resource.MoveStateResponse,
+	) {
+		if req.SourceTypeName != r.official || req.SourceState == nil {
+			return
+		}
+		m := P(new(M))
+		resp.Diagnostics.Append(req.SourceState.Get(ctx, m)...)
+		m.part().ID = m.part().DeviceID
+		resp.Diagnostics.Append(resp.TargetState.Set(ctx, m)...)
+	}}}
 }

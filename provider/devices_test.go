@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/terraform-plugin-framework/providerserver"
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
 	"github.com/hashicorp/terraform-plugin-testing/echoprovider"
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
@@ -376,6 +379,93 @@ resource "echo" "this" {}
 					return nil
 				},
 			},
+		},
+	})
+}
+
+// A moved block makes resources of the official provider these. What they hold stays, and nothing is written.
+func TestDevicePartsMovedFromOfficialProvider(t *testing.T) {
+	server := providerserver.NewProtocol6(New("test")())()
+	schemas, err := server.GetProviderSchema(t.Context(), &tfprotov6.GetProviderSchemaRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ from, to, attribute, want string }{
+		{"device_tags", "device_tags", `"tags": ["tag:a", "tag:b"]`, `tftypes.Set[tftypes.String]<tftypes.String<"tag:a">, tftypes.String<"tag:b">>`},
+		{"device_subnet_routes", "device_routes", `"routes": ["10.7.0.0/16"]`, `tftypes.Set[tftypes.String]<tftypes.String<"10.7.0.0/16">>`},
+		{"device_subnet_routes", "device_routes", `"routes": []`, `tftypes.Set[tftypes.String]<>`},
+		{"device_authorization", "device_authorization", `"authorized": true`, `tftypes.Bool<"true">`},
+		{"device_authorization", "device_tags", `"authorized": true`, ""},
+		{"device_key", "device_authorization", `"key_expiry_disabled": true`, ""},
+	} {
+		t.Run(tt.from+" to "+tt.to, func(t *testing.T) {
+			resp, err := server.MoveResourceState(t.Context(), &tfprotov6.MoveResourceStateRequest{
+				SourceProviderAddress: "registry.terraform.io/tailscale/tailscale", SourceTypeName: "tailscale_" + tt.from, TargetTypeName: "tailmesh_" + tt.to,
+				SourceState: &tfprotov6.RawState{JSON: []byte(`{"id": "c7db1330", "device_id": "n1CNTRL", ` + tt.attribute + `}`)},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.want == "" {
+				if len(resp.Diagnostics) == 0 {
+					t.Error("another resource was taken")
+				}
+				return
+			}
+			if len(resp.Diagnostics) > 0 {
+				t.Fatalf("%+v", resp.Diagnostics[0])
+			}
+			value, err := resp.TargetState.Unmarshal(schemas.ResourceSchemas["tailmesh_"+tt.to].ValueType())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]tftypes.Value{}
+			if err := value.As(&got); err != nil {
+				t.Fatal(err)
+			}
+			name, _, _ := strings.Cut(strings.TrimPrefix(tt.attribute, `"`), `"`)
+			for attribute, want := range map[string]string{
+				"id": `tftypes.String<"n1CNTRL">`, "device_id": `tftypes.String<"n1CNTRL">`, name: tt.want,
+			} {
+				if got := got[attribute].String(); got != want {
+					t.Errorf("%s = %s, want %s", attribute, got, want)
+				}
+			}
+		})
+	}
+}
+
+// A credential that another resource makes anew is not known at plan time. What is in the state stands until the apply.
+func TestDeviceCredentialUnknownAtPlan(t *testing.T) {
+	needTofu(t)
+	t.Parallel()
+	tailnet := newTailnet(t, controlsim.Options{Policy: `{"tagOwners": {"tag:node": [], "tag:gateway": []}}`})
+	config := func(generation int, tag string) string {
+		return fmt.Sprintf(`
+resource "terraform_data" "key" {
+  input            = %q
+  triggers_replace = %d
+}
+provider "tailmesh" {
+  api_key  = terraform_data.key.output
+  base_url = %q
+}
+resource "tailmesh_device_tags" "this" {
+  device_id = %q
+  tags      = [%q]
+}
+resource "tailmesh_device_routes" "this" {
+  device_id = tailmesh_device_tags.this.device_id
+  routes    = ["10.7.0.0/16"]
+}
+`, controlsim.DefaultAPIKey, generation, tailnet.url, tailnet.ams1(t).NodeID, tag)
+	}
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories(),
+		Steps: []resource.TestStep{
+			{Config: config(1, "tag:node")},
+			{Config: config(2, "tag:gateway")},
+			emptySecondPlan(config(2, "tag:gateway")),
 		},
 	})
 }

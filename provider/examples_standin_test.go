@@ -22,9 +22,9 @@ import (
 )
 
 // The official provider, tailscale/tailscale, cannot be had from the Go module proxy. What stands in for it here has its
-// names, its settings and the attributes of its tailscale_acl
+// names, its settings and the attributes of its tailscale_acl and tailscale_device_*
 // (https://registry.terraform.io/providers/tailscale/tailscale/latest/docs/resources/acl), and writes the policy that it is
-// given: enough for a policy to be checked and taken over by this provider, and for nothing to be proved of the other.
+// given: enough for these to be checked and taken over by this provider, and for nothing to be proved of the other.
 
 // standInVariable makes the test program be that provider.
 const standInVariable = "TAILMESH_TEST_STAND_IN"
@@ -62,7 +62,48 @@ func (standIn) Configure(context.Context, provider.ConfigureRequest, *provider.C
 func (standIn) DataSources(context.Context) []func() datasource.DataSource                        { return nil }
 
 func (standIn) Resources(context.Context) []func() resource.Resource {
-	return []func() resource.Resource{func() resource.Resource { return standInACL{} }}
+	of := func(name string, attribute schema.Attribute) func() resource.Resource {
+		return func() resource.Resource { return standInDevice{name: name, attribute: attribute} }
+	}
+	return []func() resource.Resource{
+		func() resource.Resource { return standInACL{} },
+		of("tags", schema.SetAttribute{Required: true, ElementType: types.StringType}),
+		of("routes", schema.SetAttribute{Required: true, ElementType: types.StringType}),
+		of("authorized", schema.BoolAttribute{Required: true}),
+	}
+}
+
+// standInDevice stands for a part of a device that is as the configuration says already.
+type standInDevice struct {
+	name      string
+	attribute schema.Attribute
+}
+
+func (r standInDevice) Metadata(_ context.Context, _ resource.MetadataRequest, resp *resource.MetadataResponse) {
+	resp.TypeName = map[string]string{
+		"tags": "tailscale_device_tags", "routes": "tailscale_device_subnet_routes", "authorized": "tailscale_device_authorization",
+	}[r.name]
+}
+
+func (r standInDevice) Schema(_ context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
+	resp.Schema = schema.Schema{Attributes: map[string]schema.Attribute{
+		"id": schema.StringAttribute{Computed: true}, "device_id": schema.StringAttribute{Required: true}, r.name: r.attribute,
+	}}
+}
+
+func (standInDevice) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
+	resp.State.Raw = req.Plan.Raw
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), "c7db1330-f7f9-ac6e-75cb-e1bcf9b26f6d")...)
+}
+
+func (standInDevice) Read(context.Context, resource.ReadRequest, *resource.ReadResponse) {}
+
+func (standInDevice) Update(_ context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
+	resp.State.Raw = req.Plan.Raw
+}
+
+func (standInDevice) Delete(_ context.Context, _ resource.DeleteRequest, resp *resource.DeleteResponse) {
+	resp.Diagnostics.AddError("the other provider was asked to destroy what it had", "A moved block hands it over.")
 }
 
 type standInACL struct{}

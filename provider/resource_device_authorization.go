@@ -19,7 +19,7 @@ type deviceAuthorizationModel struct {
 // it out is a decision of its own.
 func newDeviceAuthorization() resource.Resource {
 	return &devicePart[deviceAuthorizationModel, *deviceAuthorizationModel]{
-		typeName: "_device_authorization",
+		typeName: "_device_authorization", official: "tailscale_device_authorization",
 		doc: "Whether a device is admitted to the tailnet, where devices need approval. Destroying this resource leaves that as it is. " +
 			"Needs the scope `devices:core`.",
 		attributes: map[string]schema.Attribute{

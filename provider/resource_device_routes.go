@@ -23,7 +23,7 @@ type deviceRoutesModel struct {
 // autoApprovers, the admin console), of which this is one: it adds and removes its own routes and no others.
 func newDeviceRoutes() resource.Resource {
 	return &devicePart[deviceRoutesModel, *deviceRoutesModel]{
-		typeName: "_device_routes",
+		typeName: "_device_routes", official: "tailscale_device_subnet_routes",
 		doc: "Subnet routes that a device may have. A route carries traffic when the device offers it too " +
 			"(`tailscale set --advertise-routes`), before or after.\n\n" +
 			"Only the routes named here are added and removed; those that the policy's `autoApprovers` or the admin console enable stay. Needs the scope " +

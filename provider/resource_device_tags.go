@@ -24,7 +24,7 @@ type deviceTagsModel struct {
 // to nobody and to no rule.
 func newDeviceTags() resource.Resource {
 	return &devicePart[deviceTagsModel, *deviceTagsModel]{
-		typeName: "_device_tags",
+		typeName: "_device_tags", official: "tailscale_device_tags",
 		doc: "The tags of a device, all of them. A device with tags belongs to nobody; it is not given back to its user when " +
 			"this resource is destroyed, which leaves the tags as they are. Needs the scope `devices:core`.",
 		attributes: map[string]schema.Attribute{

@@ -369,9 +369,7 @@ func (r *policyResource) Read(ctx context.Context, req resource.ReadRequest, res
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	if len(r.unknown) > 0 {
-		_, err := r.api()
-		resp.Diagnostics.AddWarning("the policy file was not read", sentence(err.Error())+" What is planned goes by the last state.")
+	if r.unread(&resp.Diagnostics, "the policy file") {
 		return
 	}
 	api := r.need(&resp.Diagnostics, "read the policy file")

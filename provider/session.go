@@ -102,6 +102,17 @@ func (s *session) need(diags *diag.Diagnostics, to string) *client.Client {
 	return c
 }
 
+// unread says with a warning that nothing can be read yet, where the settings are not known: what is planned goes by the
+// last state, and the apply knows more.
+func (s *session) unread(diags *diag.Diagnostics, what string) bool {
+	if len(s.unknown) == 0 {
+		return false
+	}
+	_, err := s.api()
+	diags.AddWarning(what+" was not read", sentence(err.Error())+" What is planned goes by the last state.")
+	return true
+}
+
 // inventory returns the devices and users of the attribute or, where it is null, of the API.
 func (s *session) inventory(ctx context.Context, text types.String) (inv *policy.Inventory, diags diag.Diagnostics) {
 	if !text.IsNull() {
