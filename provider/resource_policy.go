@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -102,7 +103,7 @@ func (r *policyResource) Schema(_ context.Context, _ resource.SchemaRequest, res
 			},
 			"content": schema.StringAttribute{
 				Required: true, MarkdownDescription: "The policy file, as HuJSON or JSON.",
-				PlanModifiers: []planmodifier.String{keepFormatting{}},
+				PlanModifiers: []planmodifier.String{keepFormatting{}}, Validators: []validator.String{policyText{}},
 			},
 			"inventory": schema.StringAttribute{
 				Optional: true,
@@ -184,6 +185,30 @@ func (r *policyResource) Schema(_ context.Context, _ resource.SchemaRequest, res
 				Computed: true, MarkdownDescription: "The policy file as the control plane stores it, which formats what it is given.",
 			},
 		},
+	}
+}
+
+// policyText wants what can be a policy file at all, whoever validates it. It asks nobody, so that the program's own
+// validation of a configuration finds the line that is wrong.
+type policyText struct{}
+
+func (policyText) Description(context.Context) string { return "want a policy file, as HuJSON or JSON" }
+
+func (v policyText) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+
+func (policyText) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
+		return
+	}
+	src := []byte(req.ConfigValue.ValueString())
+	if len(bytes.TrimSpace(src)) == 0 {
+		resp.Diagnostics.AddAttributeError(req.Path, "the policy file is empty",
+			"The control plane takes an empty file for a wish to restore the tailnet's default, which allows everything. "+
+				"A policy that allows nothing is \"{}\".")
+		return
+	}
+	if _, err := policy.Format(src); err != nil {
+		resp.Diagnostics.Append(findings(req.Path, policy.Check("", src, nil, nil).Diagnostics, src)...)
 	}
 }
 

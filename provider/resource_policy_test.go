@@ -195,6 +195,37 @@ func TestPolicyFailingTestFailsThePlan(t *testing.T) {
 	tailnet.noWrites(t)
 }
 
+// A file without a policy in it would restore the default, which allows everything. Nobody validates that, so it is refused
+// before, also where the text is known only during the apply; and what is no policy file at all is refused by validation
+// alone, without the API.
+func TestPolicyTextRefused(t *testing.T) {
+	needTofu(t)
+	t.Parallel()
+	tailnet := newTailnet(t, controlsim.Options{Policy: meshPolicy})
+	config := func(content, validation string) string {
+		return tailnet.config(fmt.Sprintf(`
+resource "terraform_data" "text" {
+  input = %q
+}
+resource "tailmesh_policy" "this" {
+  content    = %s
+  adopt      = "always"
+  validation = %q
+}
+`, content, map[bool]string{true: fmt.Sprintf("%q", content), false: "terraform_data.text.output"}[validation != "off, unknown"],
+			strings.TrimSuffix(validation, ", unknown")))
+	}
+	var steps []resource.TestStep
+	for _, validation := range append(validations(), "off, unknown") {
+		for _, content := range []string{"", " \n"} {
+			steps = append(steps, resource.TestStep{Config: config(content, validation), ExpectError: says("the policy file is empty", "allows everything", `"{}"`)})
+		}
+		steps = append(steps, resource.TestStep{Config: config("{", validation), ExpectError: says("line 1, column 2", "never closed")})
+	}
+	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: factories(), Steps: steps})
+	tailnet.noWrites(t)
+}
+
 // A policy that is not known at plan time blocks nothing then, and is checked before it is written.
 func TestPolicyUnknownAtPlan(t *testing.T) {
 	needTofu(t)
