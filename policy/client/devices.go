@@ -85,9 +85,14 @@ func (c *Client) listRaw(ctx context.Context, op operation, name, query string) 
 // Device reads one device with all fields. id is a node ID ("n292kg92CNTRL") or the legacy number. IsNotFound tells
 // that there is none.
 func (c *Client) Device(ctx context.Context, id string) (Device, error) {
-	return value(c, ctx, deviceOperation("read the device", reading), func(ctx context.Context) (*Device, error) {
+	op := deviceOperation("read the device", reading)
+	device, err := value(c, ctx, op, func(ctx context.Context) (*Device, error) {
 		return c.official.Devices().GetWithAllFields(ctx, id)
 	})
+	if err == nil && device.ID == "" && device.NodeID == "" {
+		return device, &Error{Op: op.name, Status: http.StatusOK, Message: "the service answered without a device"}
+	}
+	return device, err
 }
 
 // SetDeviceAuthorized admits the device to the tailnet, or takes that back.

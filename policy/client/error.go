@@ -178,6 +178,10 @@ func (c *Client) hint(op operation, e *Error, path string) string {
 		if c.tailnet != "-" && strings.Contains(path, "/tailnet/") {
 			return fmt.Sprintf("check the tailnet's name %q; \"-\" means the one that owns the credential", c.tailnet)
 		}
+		if _, device, ok := strings.Cut(path, "/api/v2/device/"); ok {
+			id, _, _ := strings.Cut(device, "/")
+			return fmt.Sprintf("the tailnet has no device with the ID %q, or no longer", id)
+		}
 	case http.StatusTooManyRequests:
 		if e.RetryAfter > 0 {
 			return fmt.Sprintf("the service asks to wait %s", e.RetryAfter)
@@ -187,7 +191,7 @@ func (c *Client) hint(op operation, e *Error, path string) string {
 	if e.Status >= 300 && e.Status < 400 {
 		return fmt.Sprintf("redirects are not followed, so that the credential stays with one host; check the base URL %s", c.base)
 	}
-	if e.Status >= 500 && strings.Contains(e.Message, "HTML page") {
+	if (e.Status >= 500 || e.Status < 300) && strings.Contains(e.Message, "HTML page") {
 		return fmt.Sprintf("something between here and %s answered in its place", c.base)
 	}
 	return ""
@@ -206,11 +210,15 @@ func (c *Client) noAnswer(op operation, err error) *Error {
 		return e
 	}
 	timeout, isNet := errors.AsType[net.Error](err)
+	dial, isDial := errors.AsType[*net.OpError](err)
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		e.Message = fmt.Sprintf("%s closed the connection before it answered", c.base.Host)
 	case errors.Is(err, context.Canceled):
 		e.Message = "cancelled"
+	case isDial && dial.Op == "proxyconnect":
+		e.Message = fmt.Sprintf("the proxy on the way to %s could not be used: %s", c.base.Host, e.Message)
+		e.Hint = "check HTTPS_PROXY, HTTP_PROXY and NO_PROXY in the environment"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		e.Message = fmt.Sprintf("connection to %s refused", c.base.Host)
 		e.Hint = fmt.Sprintf("nothing listens there; check the base URL %s", c.base)

@@ -35,11 +35,14 @@ func (c *Client) GetPolicy(ctx context.Context) (Policy, error) {
 	return c.policy(op, res, text)
 }
 
-// policy takes the policy file out of an answer. An empty file is a fault on the way, never an answer of the service; and
-// so is one without an ETag, over which nobody could write safely.
+// policy takes the policy file out of an answer. An empty file, or half of one, is a fault on the way, never an answer of the
+// service; and so is one without an ETag, over which nobody could write safely.
 func (c *Client) policy(op operation, res *http.Response, text []byte) (Policy, error) {
 	if strings.TrimSpace(string(text)) == "" {
 		return Policy{}, &Error{Op: op.name, Status: res.StatusCode, Message: "the service answered without a policy file"}
+	}
+	if _, err := hujson.Parse(text); err != nil {
+		return Policy{}, &Error{Op: op.name, Status: res.StatusCode, Message: c.notJSON(res.Header, text), Err: err}
 	}
 	etag := res.Header.Get("ETag")
 	if tag := bare(etag); tag == "" || tag == MatchAny {

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -157,7 +158,8 @@ func (a *attempts) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // recorder notes the refusal that a call ends with, whole, before the official client takes the answer apart. The
-// answer itself passes unchanged.
+// answer itself passes unchanged. A page is one whatever its status says: the API has none, but a gate that asks people to
+// sign in first answers so.
 type recorder struct {
 	next    http.RoundTripper
 	failure func(operation, *http.Response, []byte) *Error
@@ -165,7 +167,7 @@ type recorder struct {
 
 func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := r.next.RoundTrip(req)
-	if err != nil || res.StatusCode < http.StatusMultipleChoices {
+	if err != nil || res.StatusCode < http.StatusMultipleChoices && !isPage(res) {
 		return res, err
 	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxErrorBody))
@@ -178,4 +180,23 @@ func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.failed = r.failure(x.op, res, body)
 	x.failed.repeated = x.attempts > 1
 	return res, nil
+}
+
+// isPage reports whether the body is HTML, by its first character, and leaves all of it to be read.
+func isPage(res *http.Response) bool {
+	body := bufio.NewReader(res.Body)
+	res.Body = struct {
+		io.Reader
+		io.Closer
+	}{body, res.Body}
+	for {
+		first, err := body.Peek(1)
+		switch {
+		case err != nil:
+			return false
+		case first[0] != ' ' && first[0] != '\t' && first[0] != '\r' && first[0] != '\n':
+			return first[0] == '<'
+		}
+		_, _ = body.Discard(1) // white space means nothing to those who read on
+	}
 }
