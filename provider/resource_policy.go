@@ -42,6 +42,9 @@ const (
 	destroyReset = "reset"
 )
 
+// ownTailnet names the tailnet that the credential belongs to, whichever that is.
+const ownTailnet = "-"
+
 // unseenTag is the tag of no file.
 const unseenTag = "0000000000000000000000000000000000000000000000000000000000000000"
 
@@ -409,6 +412,11 @@ func (r *policyResource) Read(ctx context.Context, req resource.ReadRequest, res
 	if state.Content.IsNull() || !textdiff.Same(state.Content.ValueString(), live.HuJSON) {
 		state.Content = types.StringValue(live.HuJSON)
 	}
+	if was, is := state.ID.ValueString(), api.Tailnet(); was != is && was != ownTailnet && is != ownTailnet {
+		resp.Diagnostics.AddWarning("the provider is of another tailnet than the state",
+			fmt.Sprintf("The state is of the tailnet %q, the provider of %q. Unless both are names of one tailnet, what is planned "+
+				"replaces the policy of the second by that of the first: give each a resource, and a provider, of its own.", was, is))
+	}
 	state.ID = types.StringValue(api.Tailnet())
 	state.stored(live)
 	if err := state.readLock(ctx, api); err != nil {
@@ -527,14 +535,14 @@ func (r *policyResource) Delete(ctx context.Context, req resource.DeleteRequest,
 
 // ImportState takes any ID, because a tailnet has one policy file. What only configurations know gets its default, so
 // that importing alone plans no change.
-func (r *policyResource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
-	resp.Diagnostics.Append(foundState(ctx, &resp.State, req.ID)...)
+func (r *policyResource) ImportState(ctx context.Context, _ resource.ImportStateRequest, resp *resource.ImportStateResponse) {
+	resp.Diagnostics.Append(foundState(ctx, &resp.State)...)
 }
 
 // foundState is the state of a policy file that is there without this resource having written it.
-func foundState(ctx context.Context, state *tfsdk.State, id string) (diags diag.Diagnostics) {
+func foundState(ctx context.Context, state *tfsdk.State) (diags diag.Diagnostics) {
 	for name, value := range map[string]string{
-		"id": id, "validation": validateBoth, "adopt": adoptIfDefault, "on_destroy": destroyKeep,
+		"id": ownTailnet, "validation": validateBoth, "adopt": adoptIfDefault, "on_destroy": destroyKeep,
 	} {
 		diags.Append(state.SetAttribute(ctx, path.Root(name), value)...)
 	}
@@ -555,7 +563,7 @@ func (r *policyResource) MoveState(context.Context) []resource.StateMover {
 			resp.Diagnostics.AddError("the state of tailscale_acl cannot be read", sentence(err.Error()))
 			return
 		}
-		resp.Diagnostics.Append(foundState(ctx, &resp.TargetState, "-")...)
+		resp.Diagnostics.Append(foundState(ctx, &resp.TargetState)...)
 		resp.Diagnostics.Append(resp.TargetState.SetAttribute(ctx, path.Root("content"), old.ACL)...)
 		if old.Reset {
 			resp.Diagnostics.Append(resp.TargetState.SetAttribute(ctx, path.Root("on_destroy"), destroyReset)...)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
@@ -399,6 +400,58 @@ func TestPolicyReset(t *testing.T) {
 			})
 			if text, _ := tailnet.Policy(); !strings.Contains(text, tt.keeps) || strings.Contains(text, "6443") {
 				t.Errorf("the file in force is\n%s", text)
+			}
+		})
+	}
+}
+
+// A provider that was turned to another tailnet would replace the policy there by that of the first, which the refresh says.
+func TestPolicyOfAnotherTailnet(t *testing.T) {
+	tailnet := newTailnet(t, controlsim.Options{Policy: meshPolicy})
+	for _, tt := range []struct {
+		state, provider string
+		warned          bool
+	}{
+		{"other.example", controlsim.DefaultTailnet, true},
+		{controlsim.DefaultTailnet, controlsim.DefaultTailnet, false},
+		{"-", controlsim.DefaultTailnet, false},
+		{"other.example", "-", false},
+	} {
+		t.Run(tt.state+" to "+tt.provider, func(t *testing.T) {
+			server := providerserver.NewProtocol6(New("test")())()
+			schemas, err := server.GetProviderSchema(t.Context(), &tfprotov6.GetProviderSchemaRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			value := func(schema *tfprotov6.Schema, set map[string]string) *tfprotov6.DynamicValue {
+				object, _ := schema.ValueType().(tftypes.Object)
+				values := map[string]tftypes.Value{}
+				for name, typ := range object.AttributeTypes {
+					values[name] = tftypes.NewValue(typ, nil)
+				}
+				for name, text := range set {
+					values[name] = tftypes.NewValue(tftypes.String, text)
+				}
+				v, err := tfprotov6.NewDynamicValue(object, tftypes.NewValue(object, values))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return &v
+			}
+			_, err = server.ConfigureProvider(t.Context(), &tfprotov6.ConfigureProviderRequest{Config: value(schemas.Provider,
+				map[string]string{"api_key": controlsim.DefaultAPIKey, "base_url": tailnet.url, "tailnet": tt.provider})})
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := server.ReadResource(t.Context(), &tfprotov6.ReadResourceRequest{
+				TypeName: "tailmesh_policy", CurrentState: value(schemas.ResourceSchemas["tailmesh_policy"], map[string]string{"id": tt.state, "content": meshPolicy}),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := said(resp.Diagnostics)
+			if warned := len(said) == 1 && strings.Contains(said[0], "another tailnet"); warned != tt.warned || len(said) > 1 {
+				t.Errorf("said was %q; a warning is wanted: %v", said, tt.warned)
 			}
 		})
 	}
