@@ -40,8 +40,10 @@ func FromEnv(getenv func(string) string) (Config, error) {
 	return cfg, failed
 }
 
-// ReadSecret returns a secret as it is given, or the text of the file that "file:PATH" names.
+// ReadSecret returns a secret as it is given, or the text of the file that "file:PATH" names, without the white space around
+// it, such as the line end that files have.
 func ReadSecret(value string) (Secret, error) {
+	value = strings.TrimSpace(value)
 	name, isFile := strings.CutPrefix(value, "file:")
 	if !isFile {
 		return Secret(value), nil

@@ -48,6 +48,7 @@ func TestFromEnv(t *testing.T) {
 			Config{OAuthClientID: "k1", Audience: "example.com/k1"},
 			"",
 		},
+		{"white space around it", map[string]string{"TAILSCALE_API_KEY": " tskey-api-x\r\n"}, Config{APIKey: "tskey-api-x"}, ""},
 		{"a file", map[string]string{"TAILSCALE_API_KEY": "file:" + key}, Config{APIKey: "tskey-api-x"}, ""},
 		{"an empty file", map[string]string{"TAILSCALE_API_KEY": "file:" + empty}, Config{}, "TAILSCALE_API_KEY: "},
 		{"no file", map[string]string{"OAUTH_CLIENT_SECRET": "file:" + filepath.Join(dir, "none")}, Config{}, "OAUTH_CLIENT_SECRET: "},
