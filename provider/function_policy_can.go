@@ -49,21 +49,22 @@ func (policyCan) Definition(_ context.Context, _ function.DefinitionRequest, res
 	}
 }
 
-// inventoryParameter is the inventory of functions that judge a policy.
+// inventoryParameter is the inventory of functions that judge a policy. It may not be null, because OpenTofu sends a null
+// argument in a form that the plugin framework cannot read.
 func inventoryParameter() function.Parameter {
 	return function.StringParameter{
-		Name: "inventory", AllowNullValue: true,
+		Name: "inventory",
 		MarkdownDescription: "The devices and users that the policy is judged with, as JSON: `{\"devices\": […], \"users\": […]}`, each element as " +
-			"in the API's lists (`?fields=all`). An empty string (or `null`) leaves undecided what depends on them.",
+			"in the API's lists (`?fields=all`). An empty string leaves undecided what depends on them.",
 	}
 }
 
 // judge checks a policy given as the first two arguments of a function.
-func judge(text string, inventory types.String) (*policy.Report, *function.FuncError) {
+func judge(text, inventory string) (*policy.Report, *function.FuncError) {
 	var inv *policy.Inventory
-	if inventory.ValueString() != "" {
+	if inventory != "" {
 		var err error
-		if inv, err = policy.ParseInventory([]byte(inventory.ValueString())); err != nil {
+		if inv, err = policy.ParseInventory([]byte(inventory)); err != nil {
 			return nil, function.NewArgumentFuncError(1, err.Error())
 		}
 	}
@@ -75,8 +76,7 @@ func judge(text string, inventory types.String) (*policy.Report, *function.FuncE
 }
 
 func (policyCan) Run(ctx context.Context, req function.RunRequest, resp *function.RunResponse) {
-	var text, src, dst, proto string
-	var inventory types.String
+	var text, inventory, src, dst, proto string
 	var port int64
 	if resp.Error = req.Arguments.Get(ctx, &text, &inventory, &src, &dst, &proto, &port); resp.Error != nil {
 		return

@@ -70,8 +70,7 @@ func (policyTests) Definition(_ context.Context, _ function.DefinitionRequest, r
 }
 
 func (policyTests) Run(ctx context.Context, req function.RunRequest, resp *function.RunResponse) {
-	var text string
-	var inventory types.String
+	var text, inventory string
 	if resp.Error = req.Arguments.Get(ctx, &text, &inventory); resp.Error != nil {
 		return
 	}

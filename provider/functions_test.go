@@ -40,6 +40,7 @@ func TestFunctions(t *testing.T) {
 		},
 		{name: "can by no policy", call: `policy_can("{", "", "a", "b", "tcp", 22)`, err: []string{"the control plane would refuse this policy"}},
 		{name: "can without port", call: `policy_can(local.policy, "", "tag:node", "tag:node", "tcp", 65536)`, err: []string{"not a port"}},
+		{name: "can with null", call: `policy_can(local.policy, null, "a", "b", "tcp", 22)`, err: []string{"inventory", "must not be null"}},
 		{name: "can with a bad inventory", call: `policy_can(local.policy, "[]", "a", "b", "tcp", 22)`, err: []string{"inventory"}},
 		{
 			name: "test", call: `policy_test(local.policy, local.inventory)`,
