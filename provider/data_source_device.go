@@ -48,10 +48,13 @@ func (d *deviceDataSource) Schema(ctx context.Context, _ datasource.SchemaReques
 	for _, key := range deviceKeys() {
 		paths = append(paths, path.MatchRoot(key))
 	}
-	for _, key := range deviceKeys() {
+	for i, key := range deviceKeys() {
+		validators := []validator.String{stringvalidator.LengthAtLeast(1)}
+		if i == 0 { // for all of them, so that a mistake is one message
+			validators = append(validators, stringvalidator.ExactlyOneOf(paths...))
+		}
 		attributes[key] = schema.StringAttribute{
-			Optional: true, Computed: true, MarkdownDescription: attributes[key].GetMarkdownDescription(),
-			Validators: []validator.String{stringvalidator.ExactlyOneOf(paths...), stringvalidator.LengthAtLeast(1)},
+			Optional: true, Computed: true, MarkdownDescription: attributes[key].GetMarkdownDescription(), Validators: validators,
 		}
 	}
 	attributes["timeouts"] = readTimeout(ctx, "How long to wait for a device that is not there yet, as in `5m`. Not at all by default.")

@@ -94,7 +94,8 @@ func TestDeviceRoutes(t *testing.T) {
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: factories(),
 		Steps: []resource.TestStep{
-			{Config: config(`"10.7.0.1/16"`), ExpectError: says("write 10.7.0.0/16")},
+			{Config: config(`"10.7.0.1/16"`), ExpectError: says(`Got "10.7.0.1/16"`, `write "10.7.0.0/16"`)},
+			{Config: config(`"10.7.0.0/16", ""`), ExpectError: says(`Got ""`, "want a network")},
 			{PreConfig: enable("192.168.1.0/24"), Config: config(`"10.7.0.0/16"`), Check: enabled("10.7.0.0/16", "192.168.1.0/24")},
 			emptySecondPlan(config(`"10.7.0.0/16"`)),
 			{Config: config(`"10.8.0.0/16", "10.9.0.0/16"`), Check: enabled("10.8.0.0/16", "10.9.0.0/16", "192.168.1.0/24")},

@@ -1,7 +1,9 @@
 package provider
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -27,14 +29,14 @@ func requirementType() types.ObjectType {
 	}}
 }
 
-// requirementsOf reads a list of requirements that is known in full.
+// requirementsOf reads a list of requirements that is known in full. One without a name is called by its place.
 func requirementsOf(ctx context.Context, list types.List) ([]policy.Requirement, diag.Diagnostics) {
 	var models []requirementModel
 	diags := list.ElementsAs(ctx, &models, false)
 	var out []policy.Requirement
-	for _, m := range models {
+	for i, m := range models {
 		r := policy.Requirement{
-			Name: m.Name.ValueString(), Proto: m.Proto.ValueString(), Ports: m.Ports.ValueString(), Why: m.Why.ValueString(),
+			Name: cmp.Or(m.Name.ValueString(), fmt.Sprintf("requirements[%d]", i)), Proto: m.Proto.ValueString(), Ports: m.Ports.ValueString(), Why: m.Why.ValueString(),
 		}
 		diags.Append(m.Src.ElementsAs(ctx, &r.Src, false)...)
 		diags.Append(m.Dst.ElementsAs(ctx, &r.Dst, false)...)

@@ -211,6 +211,10 @@ const unknownGroupsDoc = "Groups that an identity provider brings, as in `group:
 func findings(at path.Path, list policydiag.List, src []byte) (diags diag.Diagnostics) {
 	var notes []string
 	for _, d := range list {
+		at := at
+		if d.Code == "invalid-requirement" { // no fault of the text
+			at = path.Root("requirements")
+		}
 		switch detail := policydiag.Detail(d, src); d.Severity {
 		case policydiag.Error:
 			diags.AddAttributeError(at, d.Message, detail)

@@ -30,6 +30,10 @@ func TestPolicyCheck(t *testing.T) {
 	if diags.HasError() {
 		t.Fatal(diags)
 	}
+	nameless, diags := requirementsValue(t.Context(), []policy.Requirement{{Src: []string{"tag:node"}, Dst: []string{"tag:node"}, Proto: "ipip"}})
+	if diags.HasError() {
+		t.Fatal(diags)
+	}
 	none := types.ListNull(requirementType())
 	bare := strings.Replace(meshPolicy, `, "ip-in-ip:*"`, "", 1)
 	synced := strings.NewReplacer(
@@ -86,6 +90,13 @@ func TestPolicyCheck(t *testing.T) {
 				requirements: none,
 			},
 			want: []string{`Error content: src=group not found: "group:sre": line`},
+		},
+		{
+			name:  "requirements that nothing could meet",
+			check: policyCheck{content: types.StringValue(meshPolicy), requirements: nameless},
+			want: []string{
+				`Error requirements: requirement "requirements[0]": proto name "ipip" not known; use protocol number 0-255: (invalid-requirement)`,
+			},
 		},
 		{
 			name:  "unknown content",

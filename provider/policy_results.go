@@ -44,7 +44,7 @@ func policyResultsAttribute() schema.Attribute {
 			"order. It is worked out as `access_gained` is, and each refresh brings it up to date with the devices of the day. Where a new " +
 			"resource has no `inventory`, the plan shows what holds whatever devices there are, and the apply tells the rest.",
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"name":  str("Name of the requirement, or the test's place in the policy, as in `tests[0].accept[1]`."),
+			"name":  str("Name of the requirement, or its place as in `requirements[0]`, or the test's place in the policy, as in `tests[0].accept[1]`."),
 			"src":   str("Where the flow starts, as the requirement or the test names it."),
 			"dst":   str("Where it ends, as the requirement or the test names it."),
 			"proto": str("Protocol; null where a test names none."),

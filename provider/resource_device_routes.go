@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -88,8 +89,8 @@ func (v networkValidator) ValidateString(ctx context.Context, req validator.Stri
 	p, err := netip.ParsePrefix(text)
 	switch {
 	case err != nil:
-		resp.Diagnostics.AddAttributeError(req.Path, "not a network", "Got "+text+": "+v.Description(ctx)+".")
+		resp.Diagnostics.AddAttributeError(req.Path, "not a network", fmt.Sprintf("Got %q: %s.", text, v.Description(ctx)))
 	case p.Masked().String() != text:
-		resp.Diagnostics.AddAttributeError(req.Path, "not a network", "Got "+text+": write "+p.Masked().String()+".")
+		resp.Diagnostics.AddAttributeError(req.Path, "not a network", fmt.Sprintf("Got %q: write %q.", text, p.Masked()))
 	}
 }
