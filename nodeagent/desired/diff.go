@@ -37,6 +37,7 @@ type FirewallChange struct {
 	Chain    Chain          // of an operation on a chain or a rule, without rules
 	Rule     FirewallRule   // of AddRule, InsertRule
 	Position int            // of InsertRule, DeleteRule; the first rule of a chain is 1
+	Stray    string         // of DeleteStray
 }
 
 // String returns the step as a command of the backend's tool, quoted for a shell.
@@ -194,6 +195,6 @@ func (s Set) bare() Set {
 }
 
 func (c Chain) bare() Chain {
-	c.Rules = nil
+	c.Rules, c.Strays = nil, nil
 	return c
 }

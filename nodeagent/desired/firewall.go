@@ -36,6 +36,9 @@ type Chain struct {
 
 	Family Family // of iptables; nftables has both families in one chain
 	Jumps  []int  // of iptables: the places of the agent's jumps to this chain in Hook, the first being 1
+	// Strays, of iptables, are rules of Hook with the comment of the agent's jumps that lead to this chain in a way that the
+	// agent's do not: as the tool lists them, without the chain.
+	Strays []string
 }
 
 // Verdicts of a [FirewallRule].

@@ -15,6 +15,7 @@ const (
 	DeleteRule      = "delete rule"
 	InsertJump      = "insert jump"
 	DeleteJump      = "delete jump"
+	DeleteStray     = "delete stray" // what leads to a chain like a jump of the agent's, and is none
 	MoveJump        = "move jump"    // to the front, without a moment in which there is none
 	DeleteChain     = "delete chain" // with its rules
 )
@@ -82,6 +83,8 @@ func (c FirewallChange) restore() []string {
 		return []string{remove, jump}
 	case DeleteJump:
 		return []string{remove}
+	case DeleteStray:
+		return []string{"-D " + hook + " " + c.Stray}
 	case DeleteChain:
 		return []string{"-F " + name, "-X " + name}
 	}
@@ -172,6 +175,7 @@ func diffIPTables(have, want *Table) []FirewallChange {
 			}
 			first = append(first, FirewallChange{Op: op, Chain: c.bare()})
 		}
+		first = append(first, deleteStrays(old)...)
 	}
 	for _, c := range have.Chains {
 		if _, wanted := want.find(c); wanted {
@@ -180,6 +184,7 @@ func diffIPTables(have, want *Table) []FirewallChange {
 		for range c.Jumps {
 			last = append(last, FirewallChange{Op: DeleteJump, Chain: c.bare()})
 		}
+		last = append(last, deleteStrays(c)...)
 		last = append(last, FirewallChange{Op: DeleteChain, Chain: c.bare()})
 	}
 	for _, s := range have.Sets {
@@ -193,6 +198,13 @@ func diffIPTables(have, want *Table) []FirewallChange {
 		}
 	}
 	return append(first, last...)
+}
+
+func deleteStrays(c Chain) (changes []FirewallChange) {
+	for _, stray := range c.Strays {
+		changes = append(changes, FirewallChange{Op: DeleteStray, Chain: c.bare(), Stray: stray})
+	}
+	return changes
 }
 
 func sameSets(have, want *Table) bool {

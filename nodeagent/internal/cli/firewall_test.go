@@ -187,7 +187,11 @@ func TestRepairIPTables(t *testing.T) {
 			{"jump deleted", "IPT -t mangle -D PREROUTING 1"},
 			{"jump twice", "IPT -t mangle -A PREROUTING -m comment --comment tailmesh -j TAILMESH-PREROUTING"},
 			{"rule in front of the jump", "IPT -t mangle -I PREROUTING 1 -p sctp -j ACCEPT"},
-			{"in place of the jump, one with a condition", "IPT -t mangle -R PREROUTING 1 -p tcp -m comment --comment tailmesh -j TAILMESH-PREROUTING"},
+			{"a jump with a condition for the jump", "IPT -t mangle -R PREROUTING 1 -p tcp -m comment --comment tailmesh -j TAILMESH-PREROUTING"},
+			{"a jump with a condition beside it", "IPT -t mangle -A PREROUTING ! -i lo -m comment --comment tailmesh -j TAILMESH-PREROUTING"},
+			{"a way without return for the jump", "IPT -t nat -R POSTROUTING 1 -m comment --comment tailmesh -g TAILMESH-POSTROUTING"},
+			{"ways without return beside it", "IP6T -t nat -A POSTROUTING -m comment --comment tailmesh -g TAILMESH-POSTROUTING\n" +
+				"IP6T -t nat -A POSTROUTING -p udp -m comment --comment tailmesh -g TAILMESH-POSTROUTING"},
 			{"in place of the jump, one of somebody else", "IPT -t mangle -R PREROUTING 1 -m comment --comment mine -j TAILMESH-PREROUTING"},
 			{"in place of the jump, one to elsewhere", "IPT -t mangle -R PREROUTING 1 -m comment --comment tailmesh -j KUBE-HINT"},
 			{"rule deleted", "IPT -t mangle -D TAILMESH-PREROUTING 1"},

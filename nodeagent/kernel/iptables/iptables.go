@@ -49,6 +49,16 @@ type chain struct {
 	print    string            // other rules look otherwise
 	counters []desired.Counter // of the rules, in order
 	jumps    []int             // places of the agent's jumps to it
+	strays   bool              // a rule with the comment of these leads to it in another way
+}
+
+// leads notes a rule of the hook that has the comment of the agent's jumps and leads to the chain.
+func (c *chain) leads(place int, jump bool) {
+	if jump {
+		c.jumps = append(c.jumps, place)
+	} else {
+		c.strays = true
+	}
 }
 
 // Read adds to the facts what there is of the agent's in either variant, which variant the node uses, and whether there
@@ -102,6 +112,11 @@ func (f *Firewall) table(seen *scanner, b desired.Backend, facts *desired.Facts)
 				}
 			}
 			c.Rules, c.Jumps = slices.Clone(f.rules[at].rules), found.jumps
+			if found.strays {
+				if c.Strays, err = f.strays(b, c); err != nil {
+					return nil, err
+				}
+			}
 			t.Chains = append(t.Chains, c)
 			for i, r := range c.Rules {
 				if i < len(found.counters) {
@@ -134,6 +149,27 @@ func (f *Firewall) list(b desired.Backend, c desired.Chain) ([]desired.FirewallR
 		}
 	}
 	return rules, nil
+}
+
+// strays reads the rules of the hook that have the comment of the agent's jumps and lead to the chain, but under a condition
+// or for good. Where the tool cannot show them there are none that it could delete.
+func (f *Firewall) strays(b desired.Backend, c desired.Chain) (out []string, err error) {
+	hook := c
+	hook.Name = c.Hook
+	lines, err := f.show(b, hook)
+	if errors.Is(err, errNotShown) {
+		return nil, nil
+	}
+	for _, line := range lines {
+		text, is := strings.CutPrefix(line, "-A "+c.Hook+" ")
+		words := split(text)
+		comment := slices.Index(words, "--comment")
+		if is && comment >= 0 && comment+1 < len(words) && words[comment+1] == desired.JumpComment &&
+			words[len(words)-1] == c.Name && !slices.Equal(words, c.Jump()) {
+			out = append(out, text)
+		}
+	}
+	return out, err
 }
 
 var errNotShown = errors.New("iptables cannot show these rules")

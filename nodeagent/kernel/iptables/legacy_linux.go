@@ -222,8 +222,8 @@ func legacyChain(entries []entry, c desired.Chain) *chain {
 	out.print = fmt.Sprintf("%x of %d", sum.Sum(nil), len(rules))
 	if hook := slices.IndexFunc(entries, func(e entry) bool { return e.hook == c.Hook }); hook >= 0 {
 		for i, e := range chainRules(entries[hook:]) {
-			if e.plain && e.comment == desired.JumpComment && e.jump == entries[own+1].offset {
-				out.jumps = append(out.jumps, i+1)
+			if e.comment == desired.JumpComment && e.jump == entries[own+1].offset {
+				out.leads(i+1, e.plain) // one that does not come back (iptables -g) has a flag, and is not plain
 			}
 		}
 	}

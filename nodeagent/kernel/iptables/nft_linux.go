@@ -92,8 +92,8 @@ func nftChain(c desired.Chain) (*chain, error) {
 		return nil, err
 	}
 	for i, r := range hook {
-		if r.jump == c.Name && r.plain && r.comment == desired.JumpComment {
-			out.jumps = append(out.jumps, i+1)
+		if r.jump == c.Name && r.comment == desired.JumpComment {
+			out.leads(i+1, r.plain && !r.forGood)
 		}
 	}
 	return out, nil
@@ -104,6 +104,7 @@ type nftRule struct {
 	counter desired.Counter
 	print   []byte // what it says, without what it has counted
 	jump    string // the chain that it jumps to
+	forGood bool   // it does not come back from there (iptables -g)
 	comment string
 	plain   bool // it has no condition
 }
@@ -144,6 +145,7 @@ func readRule(a attributes) nftRule {
 		case "immediate":
 			verdict := parse(parse(data[unix.NFTA_IMMEDIATE_DATA])[unix.NFTA_DATA_VERDICT])
 			r.jump = verdict.text(unix.NFTA_VERDICT_CHAIN)
+			r.forGood = int32(verdict.number(unix.NFTA_VERDICT_CODE)) == unix.NFT_GOTO
 		case "match":
 			if data.text(unix.NFTA_MATCH_NAME) != "comment" {
 				r.plain = false
