@@ -82,6 +82,7 @@ func diffTables(have, want map[Backend]*Table) []FirewallChange {
 		changes := diff(have[b], want[b])
 		for i := range changes {
 			changes[i].Backend = b
+			changes[i].Leftover = changes[i].Leftover || want[b] == nil
 		}
 		if want[b] == nil {
 			out = append(out, changes...)

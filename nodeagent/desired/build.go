@@ -37,20 +37,21 @@ type Note struct {
 
 // Codes of notes.
 const (
-	NoteTailscaleAbsent = "tailscale.absent" // tailscaled's device does not exist
-	NoteTailscaleDown   = "tailscale.down"   // it has no mesh address
-	NoteTailscaleFamily = "tailscale.family" // it has no address of a family that the document lists
-	NotePeerLocal       = "peer.local"       // a peer has an address of this host
-	NoteNodeFamily      = "node.family"      // pods have a family in which the node has no mesh address
-	NoteTailscaleSilent = "tailscale.silent" // tailscaled does not answer, so that peers found by tag are not known
-	NoteTailscaleAnswer = "tailscale.answer" // tailscaled is there but does not say who is in the tailnet
-	NoteMoved           = "node.moved"       // a node has another address than the document says
-	NotePeerUnknown     = "peer.unknown"     // a peer of the document is not in the tailnet
-	NotePeerReplaced    = "peer.replaced"    // and another node has its address
-	NotePodsFound       = "pods.found"       // where the networks of the pods were found
-	NotePodsUnknown     = "pods.unknown"     // the networks of the pods are not known
-	NotePodsInterface   = "pods.interface"   // the interface of the pods is not known
-	NoteServices        = "firewall.service" // the firewall backend cannot mark what a service translates to a peer
+	NoteTailscaleAbsent = "tailscale.absent"  // tailscaled's device does not exist
+	NoteTailscaleDown   = "tailscale.down"    // it has no mesh address
+	NoteTailscaleFamily = "tailscale.family"  // it has no address of a family that the document lists
+	NotePeerLocal       = "peer.local"        // a peer has an address of this host
+	NoteNodeFamily      = "node.family"       // pods have a family in which the node has no mesh address
+	NoteTailscaleSilent = "tailscale.silent"  // tailscaled does not answer, so that peers found by tag are not known
+	NoteTailscaleAnswer = "tailscale.answer"  // tailscaled is there but does not say who is in the tailnet
+	NoteMoved           = "node.moved"        // a node has another address than the document says
+	NotePeerUnknown     = "peer.unknown"      // a peer of the document is not in the tailnet
+	NotePeerReplaced    = "peer.replaced"     // and another node has its address
+	NotePodsFound       = "pods.found"        // where the networks of the pods were found
+	NotePodsUnknown     = "pods.unknown"      // the networks of the pods are not known
+	NotePodsInterface   = "pods.interface"    // the interface of the pods is not known
+	NoteLeftover        = "firewall.leftover" // something of the agent's that is not wanted any more is left
+	NoteServices        = "firewall.service"  // the firewall backend cannot mark what a service translates to a peer
 )
 
 // Unsure says whether the note stands for something that keeps the agent from doing or verifying its work, so that it

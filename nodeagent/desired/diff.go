@@ -38,6 +38,7 @@ type FirewallChange struct {
 	Rule     FirewallRule   // of AddRule, InsertRule
 	Position int            // of InsertRule, DeleteRule; the first rule of a chain is 1
 	Stray    string         // of DeleteStray
+	Leftover bool           // it only takes away what is not wanted any more: whether it can be made, nothing else depends on
 }
 
 // String returns the step as a command of the backend's tool, quoted for a shell.
@@ -65,6 +66,20 @@ func (c FirewallChange) String() string {
 
 // Empty says whether there is nothing to do.
 func (c Changes) Empty() bool { return len(c.AddRules)+len(c.Firewall)+len(c.DelRules) == 0 }
+
+// Apart divides the changes into those that the node needs, and those that only take away what it does not need any more.
+func (c Changes) Apart() (needed Changes, leftover []FirewallChange) {
+	needed = c
+	needed.Firewall = nil
+	for _, f := range c.Firewall {
+		if f.Leftover {
+			leftover = append(leftover, f)
+		} else {
+			needed.Firewall = append(needed.Firewall, f)
+		}
+	}
+	return needed, leftover
+}
 
 // Lines returns each change as a command of a tool, in the order in which they are made.
 func (c Changes) Lines() []string {

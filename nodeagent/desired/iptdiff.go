@@ -150,6 +150,9 @@ func diffIPTables(have, want *Table) []FirewallChange {
 	if !sameSets(have, want) {
 		// A set of another shape cannot take the place of one that rules look up. Nobody but a person makes one.
 		first = diffIPTables(have, &Table{})
+		for i := range first {
+			first[i].Leftover = false
+		}
 		have = &Table{}
 	}
 	for _, s := range want.Sets {
@@ -196,6 +199,9 @@ func diffIPTables(have, want *Table) []FirewallChange {
 		default:
 			last = append(last, remove)
 		}
+	}
+	for i := range last {
+		last[i].Leftover = true
 	}
 	return append(first, last...)
 }

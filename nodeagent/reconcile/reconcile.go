@@ -173,16 +173,25 @@ func (p Plan) shadowed(ctx context.Context, k kernel.Interface, priority uint32)
 	return nil
 }
 
-// Apply carries out a plan and judges what came of it.
+// Apply carries out a plan and judges what came of it. That something which is not wanted any more cannot be taken away is
+// no error, since what is wanted is in force without that: it is a note, and is pending.
 func (n *Node) Apply(ctx context.Context, p Plan) (Report, error) {
 	facts := p.Facts
+	var done []string
+	var kept []error // why something was not taken away
 	if !p.Changes.Empty() {
 		if ctx.Err() != nil {
 			return Report{}, fmt.Errorf("stopped before anything was changed: %w", context.Cause(ctx))
 		}
-		err := n.Kernel.Apply(ctx, p.Changes)
+		needed, leftover := p.Changes.Apart()
+		err := n.Kernel.Apply(ctx, needed)
 		if err != nil {
 			return Report{}, err
+		}
+		done = needed.Lines()
+		if len(leftover) > 0 {
+			gone, reasons := n.oneByOne(ctx, leftover)
+			done, kept = append(done, gone...), reasons
 		}
 		if facts, err = n.Kernel.Facts(ctx); err != nil {
 			return Report{}, fmt.Errorf("verify: %w", err)
@@ -192,19 +201,40 @@ func (n *Node) Apply(ctx context.Context, p Plan) (Report, error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("verify: %w", err)
 	}
+	if kept != nil {
+		report.Notes = append(slices.Clone(report.Notes), desired.Note{
+			Code: desired.NoteLeftover, Message: "what is not wanted any more could not all be taken away: " + kept[0].Error(),
+		})
+	}
 	// Connections that began before the changes, or while a peer was not reached, go on as they began.
 	now := report.reached()
-	if !p.Changes.Empty() || more(now, n.reached) {
+	if len(done) > 0 || more(now, n.reached) {
 		if report.Dropped, err = n.Kernel.DropFlows(ctx, p.State.Flows()); err != nil {
 			return Report{}, err
 		}
 	}
 	n.reached = now
-	report.Changes = p.Changes.Lines()
+	report.Changes = done
 	for i, before := range p.Before {
 		report.Peers[i].Before = before
 	}
 	return report, nil
+}
+
+// oneByOne takes away each thing by itself, so that one that cannot be keeps nothing else. It returns what is gone, as
+// commands, and why the rest is not.
+func (n *Node) oneByOne(ctx context.Context, steps []desired.FirewallChange) (gone []string, reasons []error) {
+	for _, c := range steps {
+		if ctx.Err() != nil {
+			break
+		}
+		if err := n.Kernel.Apply(ctx, desired.Changes{Firewall: []desired.FirewallChange{c}}); err != nil {
+			reasons = append(reasons, err)
+			continue
+		}
+		gone = append(gone, c.String())
+	}
+	return gone, reasons
 }
 
 // more says whether one of now is not among those of before.
@@ -219,7 +249,14 @@ func more(now, before map[netip.Addr]bool) bool {
 
 // Look judges a node as the plan found it.
 func (n *Node) Look(ctx context.Context, p Plan) (Report, error) {
-	return judge(ctx, n.Kernel, p, p.Facts)
+	report, err := judge(ctx, n.Kernel, p, p.Facts)
+	if needed, leftover := p.Changes.Apart(); needed.Empty() && len(leftover) > 0 {
+		report.Notes = append(slices.Clone(report.Notes), desired.Note{
+			Code:    desired.NoteLeftover,
+			Message: "something that is not wanted any more is left: `tailmesh-agent apply`, or a running agent, takes it away or says what keeps it",
+		})
+	}
+	return report, err
 }
 
 // Cleanup takes everything of the agent's from the node and returns what that was, as commands. What cannot be taken away
@@ -230,23 +267,15 @@ func (n *Node) Cleanup(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	changes := desired.Diff(facts, desired.State{})
-	steps := make([]desired.Changes, 0, len(changes.Firewall)+1)
-	for _, c := range changes.Firewall {
-		steps = append(steps, desired.Changes{Firewall: []desired.FirewallChange{c}})
+	gone, reasons := n.oneByOne(ctx, changes.Firewall)
+	rules := desired.Changes{DelRules: changes.DelRules}
+	if ctx.Err() != nil {
+		return nil, &LeftError{Gone: gone, Reasons: append(reasons, context.Cause(ctx))}
 	}
-	steps = append(steps, desired.Changes{DelRules: changes.DelRules})
-	var gone []string
-	var reasons []error
-	for _, step := range steps {
-		if ctx.Err() != nil {
-			reasons = append(reasons, context.Cause(ctx))
-			break
-		}
-		if err := n.Kernel.Apply(ctx, step); err != nil {
-			reasons = append(reasons, err)
-			continue
-		}
-		gone = append(gone, step.Lines()...)
+	if err := n.Kernel.Apply(ctx, rules); err != nil {
+		reasons = append(reasons, err)
+	} else {
+		gone = append(gone, rules.Lines()...)
 	}
 	if reasons != nil {
 		return nil, &LeftError{Gone: gone, Reasons: reasons}

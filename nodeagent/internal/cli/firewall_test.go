@@ -405,6 +405,49 @@ func TestCleanupOfWhatOthersUse(t *testing.T) {
 	})
 }
 
+// What somebody else's rules still use of a firewall that the agent has left keeps nothing from being done and judged: the new
+// one is in force, the log says once what is left and why, and it goes as soon as it can.
+func TestLeftover(t *testing.T) {
+	iptablesOnly(t, func(t *testing.T, b backend) {
+		nftables := backend{name: desired.NFTables}
+		node := b.node(t)
+		closeTunnel(node)
+		clean := node.Dump()
+		s := startService(t, node, b.agent(t, b.document("")))
+		s.status("ok: 2 of 2")
+		node.Run(b.tools("IPT -w -t mangle -A PREROUTING -i lo -j TAILMESH-PREROUTING\nIPT -w -t nat -A POSTROUTING -m set --match-set SET-peers4 dst -j ACCEPT"))
+		s.agent.replace(nftables.document(""))
+		s.status("wrong: 2 of 2")
+		changes := strings.Count(s.log.String(), "command=")
+		for range 3 {
+			passes := s.passes()
+			s.nudge()
+			s.expect("another pass", func() bool { return s.passes() > passes })
+		}
+		if log := s.log.String(); strings.Count(log, "what is not wanted any more could not all be taken away") != 1 || strings.Contains(log, "could not bring") ||
+			strings.Count(log, "command=") != changes {
+			t.Errorf("the log:\n%s", log)
+		}
+		for _, address := range []string{nstest.Peer, nstest.Peer6} {
+			if !node.PodReaches(address) {
+				t.Errorf("the pod does not reach %s", address)
+			}
+		}
+		if stdout, stderr, code := s.agent.run("status"); code != exitNo || !strings.Contains(stderr, "not wanted any more is left") ||
+			strings.Count(stdout, " ok\n") < 2 || !strings.Contains(stdout, "-X TAILMESH-PREROUTING") {
+			t.Errorf("status: exit code %d\n%s%s", code, stdout, stderr)
+		}
+		node.Run(b.tools("IPT -w -t mangle -D PREROUTING -i lo -j TAILMESH-PREROUTING\nIPT -w -t nat -F POSTROUTING"))
+		s.nudge()
+		s.status("ok: 2 of 2")
+		s.stop()
+		s.agent.want(exitYes, "cleanup")
+		if diff := cmp.Diff(clean, node.Dump()); diff != "" {
+			t.Errorf("(-before +after):\n%s", diff)
+		}
+	})
+}
+
 // children is what the processes that this one has started and seen end have cost: none ends without page faults.
 func children(t *testing.T) int64 {
 	t.Helper()
