@@ -8,7 +8,6 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
-	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/policy/client"
@@ -60,7 +59,7 @@ func (d *devicesDataSource) Schema(_ context.Context, _ datasource.SchemaRequest
 			"functions and `tailmesh_policy_check` judge a policy with. Needs the scopes `devices:core:read` and `users:read`.",
 		Attributes: map[string]schema.Attribute{
 			"tags": schema.SetAttribute{
-				Optional: true, ElementType: types.StringType, Validators: []validator.Set{noNulls{}},
+				Optional: true, ElementType: types.StringType, Validators: tagSet(),
 				MarkdownDescription: "Tags of which a device must carry one to be in `devices`. All devices by default.",
 			},
 			"inventory": schema.StringAttribute{

@@ -325,6 +325,23 @@ func TestPolicyCheckDataSource(t *testing.T) {
 }
 
 // The key reaches what uses it, and neither plan nor state.
+// A tag is asked for by its full name wherever one is.
+func TestTagsByName(t *testing.T) {
+	needTofu(t)
+	t.Parallel()
+	tailnet := newTailnet(t, controlsim.Options{})
+	for _, block := range []string{
+		`data "tailmesh_devices" "this" {`, `ephemeral "tailmesh_auth_key" "this" {`, `resource "tailmesh_device_tags" "this" {` + "\n  device_id = \"x\"",
+	} {
+		resource.UnitTest(t, resource.TestCase{
+			ProtoV6ProviderFactories: factories(),
+			Steps: []resource.TestStep{{
+				Config: tailnet.config(block + "\n  tags = [\"node\"]\n}\n"), PlanOnly: true, ExpectError: says(`want the form "tag:node"`),
+			}},
+		})
+	}
+}
+
 func TestAuthKey(t *testing.T) {
 	needTofu(t)
 	t.Parallel()

@@ -57,7 +57,7 @@ func (r *authKeyResource) Schema(_ context.Context, _ ephemeral.SchemaRequest, r
 			"`tailmesh_policy`, if that is in the same configuration. Needs the scope `auth_keys`.",
 		Attributes: map[string]schema.Attribute{
 			"tags": schema.SetAttribute{
-				Optional: true, ElementType: types.StringType, Validators: []validator.Set{noNulls{}},
+				Optional: true, ElementType: types.StringType, Validators: tagSet(),
 				MarkdownDescription: "Tags that devices get. OAuth clients and federated identities must give at least one, and own it.",
 			},
 			"reusable": schema.BoolAttribute{Optional: true, MarkdownDescription: "Whether more than one device can join with the key. Default `false`."},

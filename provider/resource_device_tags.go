@@ -30,11 +30,7 @@ func newDeviceTags() resource.Resource {
 		attributes: map[string]schema.Attribute{
 			"tags": schema.SetAttribute{
 				Required: true, ElementType: types.StringType, MarkdownDescription: "Tags, as in `tag:node`. The policy must define them.",
-				Validators: []validator.Set{
-					noNulls{},
-					setvalidator.SizeAtLeast(1),
-					setvalidator.ValueStringsAre(stringvalidator.RegexMatches(regexp.MustCompile(`^tag:.`), `want the form "tag:node"`)),
-				},
+				Validators: append(tagSet(), setvalidator.SizeAtLeast(1)),
 			},
 		},
 		reading: "read the device", writing: "set the device's tags",
@@ -47,4 +43,10 @@ func newDeviceTags() resource.Resource {
 			return api.SetDeviceTags(ctx, m.device(), slices.Clone(m.Tags))
 		},
 	}
+}
+
+// tagSet wants tags by their full names. A bare name would be refused late, or match nothing without a word.
+func tagSet() []validator.Set {
+	form := stringvalidator.RegexMatches(regexp.MustCompile(`^tag:.`), `want the form "tag:node"`)
+	return []validator.Set{noNulls{}, setvalidator.ValueStringsAre(form)}
 }

@@ -145,7 +145,7 @@ func (r *policyResource) Schema(_ context.Context, _ resource.SchemaRequest, res
 				Optional: true, Computed: true, Default: stringdefault.StaticString(adoptIfDefault),
 				Validators: []validator.String{stringvalidator.OneOf(adoptions()...)},
 				MarkdownDescription: "Whether to take over the policy file that is there when this resource is created: `if_default` (only one that " +
-					"nobody has ever written), `if_equal` (that, or one that says the same already), `always` (whatever is there is replaced), " +
+					"nobody has ever written, or that says the same already), `if_equal` (another name for it), `always` (whatever is there is replaced), " +
 					"or `never` (it must be imported). Default `if_default`.",
 			},
 			"on_destroy": schema.StringAttribute{
@@ -384,7 +384,7 @@ func afterWrite(err error) string {
 func foreignFile(ctx context.Context, api *client.Client, ours, adopt string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Somebody has written it, and adopt = %q does not replace such a file. Nothing was written.\n\n", adopt)
-	b.WriteString("Import the file to manage it from here on (any ID will do), or set adopt to \"if_equal\" or \"always\".\n")
+	fmt.Fprintf(&b, "Import the file to manage it from here on (any ID will do), or set adopt to %q to replace it.\n", adoptAlways)
 	if live, err := api.GetPolicy(ctx); err == nil {
 		b.WriteString("\nFrom the file in force to yours:\n\n" + textdiff.Lines("in force", live.HuJSON, "yours", ours))
 	}
