@@ -148,7 +148,7 @@ func (c *Client) hint(op operation, e *Error, path string) string {
 		if strings.Contains(e.Message, "invalid or not permitted") { // of tags
 			hint := "the policy in force must define each of the tags in tagOwners, before they are used"
 			if c.kind != apiKey {
-				return hint + ", and let them be owned by a tag of the credential, unless the credential has them itself"
+				return hint + ", and let each be owned by a tag of the credential, unless they are all of the credential's own tags"
 			}
 			return hint
 		}
