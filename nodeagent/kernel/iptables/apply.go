@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -8,8 +9,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
-	"github.com/coreos/go-iptables/iptables"
 	"golang.org/x/sys/unix"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
@@ -44,7 +46,7 @@ func (f *Firewall) Apply(changes []desired.FirewallChange) error {
 		if end < 0 {
 			end = len(changes)
 		}
-		if err := again(func() error { return restore(changes[:end]) }); err != nil {
+		if err := again(func() error { return f.restore(changes[:end]) }); err != nil {
 			return err
 		}
 		changes = changes[end:]
@@ -56,7 +58,7 @@ func (f *Firewall) Apply(changes []desired.FirewallChange) error {
 // has been waited for already, and what a program cannot show it will not show the next time either.
 func again(step func() error) error {
 	for range 4 {
-		if err := step(); err == nil || isLocked(err) || errors.Is(err, errNotShown) {
+		if err := step(); err == nil || isLocked(err) || isHung(err) || errors.Is(err, errNotShown) {
 			return err
 		}
 	}
@@ -68,24 +70,60 @@ func isLocked(err error) bool {
 	return locked
 }
 
+// HungError says that a program of iptables did not end, and was ended.
+type HungError struct {
+	Program string
+	After   time.Duration
+}
+
+func (e *HungError) Error() string {
+	return fmt.Sprintf("%s has not ended within %s, and was killed: does it work when you run it by hand?", e.Program, e.After)
+}
+
+func isHung(err error) bool {
+	_, hung := errors.AsType[*HungError](err)
+	return hung
+}
+
+// patience is how long a program of iptables may take. It changes thousands of rules within a few seconds.
+const patience = 20 * time.Second
+
+// start runs a program of iptables with what it is to read, and returns what it said: to its answer, or about its failure.
+func (f *Firewall) start(path, input string, arguments ...string) (said string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), f.patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, append([]string{"--wait", strconv.Itoa(lockWait)}, arguments...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that it can be ended with what it has started
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	cmd.Stdin = strings.NewReader(input)
+	var answer, complaint strings.Builder
+	cmd.Stdout, cmd.Stderr = &answer, &complaint
+	switch err := cmd.Run(); {
+	case err == nil:
+		return answer.String(), nil
+	case ctx.Err() != nil:
+		return "", &HungError{Program: path, After: f.patience}
+	case answer.Len()+complaint.Len() == 0:
+		return err.Error(), err
+	default:
+		return complaint.String() + answer.String(), err
+	}
+}
+
 // restore has iptables-restore make the steps.
-func restore(steps []desired.FirewallChange) error {
+func (f *Firewall) restore(steps []desired.FirewallChange) error {
 	path, err := find(steps[0].Backend, steps[0].Chain.Family, restoring)
 	if err != nil {
 		return err
 	}
 	text := desired.Restore(steps)
-	cmd := exec.Command(path, "--noflush", "--wait", strconv.Itoa(lockWait))
-	cmd.Stdin = strings.NewReader(text)
-	said, err := cmd.CombinedOutput()
-	if err == nil {
-		return nil
+	said, err := f.start(path, text, "--noflush")
+	if err == nil || isHung(err) {
+		return err
 	}
-	if len(said) == 0 {
-		said = []byte(err.Error())
-	}
-	step := steps[failed(steps, string(said))]
-	err = problem(string(said), step.String())
+	step := steps[failed(steps, said)]
+	err = problem(said, step.String())
 	if isLocked(err) {
 		return err
 	}
@@ -153,15 +191,6 @@ func lacksRaw() bool {
 		_ = unix.Close(socket)
 	}
 	return errors.Is(err, unix.EPERM)
-}
-
-// spoken returns what the tool itself said. The library has no more than a text.
-func spoken(err *iptables.Error) string {
-	text := err.Error()
-	if _, said, found := strings.Cut(text, fmt.Sprintf("exit status %d: ", err.ExitStatus())); found {
-		return said
-	}
-	return text
 }
 
 func noise(line string) bool {

@@ -7,10 +7,10 @@ package iptables
 import (
 	"errors"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
-
-	"github.com/coreos/go-iptables/iptables"
+	"time"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 )
@@ -18,19 +18,14 @@ import (
 // Firewall is the iptables of the network namespace that the calling thread is in. It remembers the rules that it has
 // read and is not safe for concurrent use.
 type Firewall struct {
-	rules map[place]known
-	tools map[tool]*iptables.IPTables
+	rules    map[place]known
+	patience time.Duration // with each program
 }
 
 type place struct {
 	backend desired.Backend
 	family  desired.Family
 	chain   string
-}
-
-type tool struct {
-	backend desired.Backend
-	family  desired.Family
 }
 
 // known are the rules of a chain, and what they looked like in the kernel.
@@ -41,7 +36,7 @@ type known struct {
 
 // New returns the iptables of the node.
 func New() *Firewall {
-	return &Firewall{rules: map[place]known{}, tools: map[tool]*iptables.IPTables{}}
+	return &Firewall{rules: map[place]known{}, patience: patience}
 }
 
 // chain is what can be seen of one of the agent's chains without a process.
@@ -176,20 +171,23 @@ var errNotShown = errors.New("iptables cannot show these rules")
 
 // show has the tool print the rules of a chain.
 func (f *Firewall) show(b desired.Backend, c desired.Chain) ([]string, error) {
-	ipt, err := f.tool(b, c.Family)
+	path, err := find(b, c.Family, "")
 	if err != nil {
-		return nil, err
-	}
-	lines, err := ipt.List(c.Type, c.Name)
-	if err == nil {
-		return lines, nil
-	}
-	const versionProblem = 3 // the exit code of iptables for what it does not know
-	known, ok := errors.AsType[*iptables.Error](err)
-	if !ok || known.ExitStatus() == versionProblem || strings.Contains(known.Error(), "incompatible") {
 		return nil, fmt.Errorf("%w: %w", errNotShown, err)
 	}
-	return nil, problem(spoken(known), fmt.Sprintf("%s -t %s -S %s", b, c.Type, c.Name))
+	said, err := f.start(path, "", "-t", c.Type, "-S", c.Name)
+	if err == nil {
+		return strings.Split(strings.TrimSpace(said), "\n"), nil
+	}
+	const versionProblem = 3 // the exit code of iptables for what it does not know
+	ended, ok := errors.AsType[*exec.ExitError](err)
+	switch {
+	case isHung(err):
+		return nil, err
+	case !ok || ended.ExitCode() == versionProblem || strings.Contains(said, "incompatible"):
+		return nil, fmt.Errorf("%w: %w", errNotShown, err)
+	}
+	return nil, problem(said, fmt.Sprintf("%s -t %s -S %s", b, c.Type, c.Name))
 }
 
 // split takes apart what iptables prints: words, some of them in double quotes.
@@ -218,26 +216,4 @@ func split(line string) []string {
 		out = append(out, word.String())
 	}
 	return out
-}
-
-// tool returns the program for a variant and a family. Where there is none, nothing is shown by it.
-func (f *Firewall) tool(b desired.Backend, family desired.Family) (*iptables.IPTables, error) {
-	key := tool{b, family}
-	if f.tools[key] == nil {
-		path, err := find(b, family, "")
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", errNotShown, err)
-		}
-		protocol := iptables.ProtocolIPv4
-		if family == desired.IPv6 {
-			protocol = iptables.ProtocolIPv6
-		}
-		// Without a timeout the library lets iptables wait for its lock for ever.
-		ipt, err := iptables.New(iptables.IPFamily(protocol), iptables.Timeout(lockWait), iptables.Path(path))
-		if err != nil {
-			return nil, fmt.Errorf("%s --version: %w", b.Tool(family), err)
-		}
-		f.tools[key] = ipt
-	}
-	return f.tools[key], nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -123,5 +124,31 @@ func TestReadRuleOfNonsense(t *testing.T) {
 		readEntriesOfSet(b)
 		readShape(&desired.Set{}, b)
 		readShape(&desired.Set{}, slices.Concat([]byte{byte(4 + len(b)), 0, 7, 0}, b))
+	}
+}
+
+// A program that does not end is ended, with what it has started, and is not tried again at once.
+func TestProgramHangs(t *testing.T) {
+	dir := t.TempDir()
+	calls := filepath.Join(dir, "calls")
+	for _, which := range []string{"", restoring} {
+		script := "#!/bin/sh\necho . >>" + calls + "\nsleep 1000 &\nwait\n"
+		if err := os.WriteFile(filepath.Join(dir, "iptables-nft"+which), []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	f := New()
+	f.patience = 50 * time.Millisecond
+	c := desired.IPTablesChains(desired.IPv4)[0]
+	err := f.Apply([]desired.FirewallChange{{Backend: desired.IPTablesNFT, Op: desired.AddChain, Chain: c}})
+	if hung, ok := errors.AsType[*HungError](err); !ok || hung.Program != filepath.Join(dir, "iptables-nft-restore") {
+		t.Errorf("apply: %v", err)
+	}
+	if _, err := f.list(desired.IPTablesNFT, c); !isHung(err) {
+		t.Errorf("list: %v", err)
+	}
+	if text, err := os.ReadFile(calls); err != nil || len(text) != len(".\n")*2 {
+		t.Errorf("called: %q, %v", text, err)
 	}
 }
