@@ -3,6 +3,9 @@ package pods
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
 	"testing/fstest"
 
@@ -107,5 +110,19 @@ func TestFind(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Nobody waits for what nobody writes into a pipe.
+func TestPipeForConfiguration(t *testing.T) {
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "etc/cni/net.d"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(root, "etc/cni/net.d/10-x.conf"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := Find(os.DirFS(root), desired.Facts{}); len(got) > 0 {
+		t.Errorf("found %v", got)
 	}
 }

@@ -77,6 +77,10 @@ func (r *runner) serve(ctx context.Context, mustListen bool) error {
 		return errors.New("--state is empty: want a folder")
 	}
 	r.log = newLog(r.env, r.logFormat)
+	// That nobody reads the log any more is no reason to end, as writing to a closed pipe otherwise is.
+	closed := make(chan os.Signal, 1)
+	signal.Notify(closed, syscall.SIGPIPE)
+	defer signal.Stop(closed)
 	unlock, err := r.acquire()
 	if err != nil {
 		return err
@@ -158,7 +162,7 @@ func (r *runner) loop(ctx context.Context, from source.Source) *reconcile.Loop {
 		Log:        r.log,
 		Keep:       r.keep,
 	}
-	if text, err := os.ReadFile(goodPath(r.state)); err == nil {
+	if text, err := takeOut(goodPath(r.state)); err == nil {
 		if doc, err := config.Parse(text); err == nil {
 			l.Good = &doc
 		}
@@ -234,7 +238,21 @@ func summary(p reconcile.Pass) string {
 	return fmt.Sprintf("%s: %d of %d addresses of peers are reached through the mesh", p.Report.Verdict(), reached, len(p.Report.Peers))
 }
 
-func notify(state string) { _, _ = daemon.SdNotify(false, state) } // nobody listens outside systemd
+// notify tells systemd, as its library does, but waits no longer than a moment for whoever does not read.
+func notify(state string) {
+	address := os.Getenv("NOTIFY_SOCKET")
+	if address == "" {
+		return // nobody listens outside systemd
+	}
+	conn, err := net.Dial("unixgram", address)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	if conn.SetWriteDeadline(time.Now().Add(100*time.Millisecond)) == nil {
+		_, _ = conn.Write([]byte(state))
+	}
+}
 
 // notice says that something has changed. A full channel will wake the loop as well.
 func (r *runner) notice(what string) {

@@ -2,10 +2,13 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
@@ -24,6 +27,24 @@ func goodPath(state string) string { return filepath.Join(state, "good.json") }
 func tailnetPath(state string) string { return filepath.Join(state, "tailnet.json") }
 
 func admissionsPath(state string) string { return filepath.Join(state, "admissions.json") }
+
+// takeOut reads a file of the service's. Nobody waits for a pipe in its place, or reads a device to its end.
+func takeOut(path string) ([]byte, error) {
+	const limit = 64 << 20 // bytes; what tailscaled says of ten thousand peers is a small part of it
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > limit) {
+		err = fmt.Errorf("%s is no file of the service's", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(file)
+}
 
 // putAway writes a file of the service's whole, or not at all.
 func putAway(path string, text []byte) error {
@@ -45,7 +66,7 @@ func (r *runner) keep(doc config.Document) error {
 // readTailnet returns what tailscaled said of the peers in an earlier life, or nil.
 func readTailnet(state string) *desired.Tailnet {
 	var t *desired.Tailnet
-	text, err := os.ReadFile(tailnetPath(state))
+	text, err := takeOut(tailnetPath(state))
 	if err != nil || json.Unmarshal(text, &t) != nil {
 		return nil
 	}
@@ -75,7 +96,7 @@ func (r *runner) keepTailnet(t *desired.Tailnet, doc config.Document) {
 
 // readAdmissions returns what the service has seen of the packet filter. What cannot be read was not seen.
 func readAdmissions(state string) (a doctor.Admissions) {
-	text, err := os.ReadFile(admissionsPath(state))
+	text, err := takeOut(admissionsPath(state))
 	if err != nil || json.Unmarshal(text, &a) != nil {
 		return doctor.Admissions{}
 	}
