@@ -99,7 +99,7 @@ func (d *deviceDataSource) Read(ctx context.Context, req datasource.ReadRequest,
 	case err != nil:
 		resp.Diagnostics.Append(apiError(err, ""))
 	case len(found) == 0:
-		resp.Diagnostics.AddAttributeError(path.Root(key), fmt.Sprintf("no device has the %s %q", key, value), unknownDevice(key, all, wait))
+		resp.Diagnostics.AddAttributeError(path.Root(key), fmt.Sprintf("no device has the %s %q", key, value), unknownDevice(key, value, all, wait))
 	case len(found) > 1:
 		resp.Diagnostics.AddAttributeError(path.Root(key), fmt.Sprintf("%d devices have the %s %q", len(found), key, value), severalDevices(found))
 	}
@@ -152,7 +152,7 @@ func (m *deviceModel) key(name string) string {
 }
 
 // unknownDevice says which devices there are instead.
-func unknownDevice(key string, all []deviceModel, wait time.Duration) string {
+func unknownDevice(key, value string, all []deviceModel, wait time.Duration) string {
 	const most = 20
 	var b strings.Builder
 	if wait > 0 {
@@ -160,6 +160,11 @@ func unknownDevice(key string, all []deviceModel, wait time.Duration) string {
 	}
 	if len(all) == 0 {
 		return b.String() + "The tailnet has no device."
+	}
+	for _, other := range deviceKeys() { // such as the whole name, which the official provider calls name
+		if slices.ContainsFunc(all, func(m deviceModel) bool { return m.key(other) == value }) {
+			return fmt.Sprintf("%sIt is the %s of a device: ask for it by %s.", b.String(), other, other)
+		}
 	}
 	var have []string
 	for i := range all {

@@ -53,6 +53,10 @@ func TestDevice(t *testing.T) {
 			ExpectError: says(`no device has the name "ams9"`, `The tailnet's devices have "ams1", "ams2", "fra1", "fra2", "laptop".`),
 		},
 		resource.TestStep{
+			Config:      config(`name = "ams1.tail1234.ts.net"`),
+			ExpectError: says(`no device has the name "ams1.tail1234.ts.net"`, "It is the full_name of a device"),
+		},
+		resource.TestStep{
 			Config:      config("name = \"ams9\"\ntimeouts = { read = \"1s\" }"),
 			ExpectError: says(`It was waited for 1s.`),
 		},

@@ -67,13 +67,41 @@ func (r *devicePart[M, P]) Schema(_ context.Context, _ resource.SchemaRequest, r
 				PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
 			},
 			"device_id": schema.StringAttribute{
-				Required: true, MarkdownDescription: "Node ID, as `tailmesh_devices` and `tailmesh_mesh` give it.",
-				Validators:    []validator.String{stringvalidator.LengthAtLeast(1)},
-				PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
+				Required: true, MarkdownDescription: "Node ID, as `tailmesh_devices` and `tailmesh_mesh` give it, or the device's older number.",
+				Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
 			},
 		},
 	}
 	maps.Copy(resp.Schema.Attributes, r.attributes)
+}
+
+// ModifyPlan makes another device another resource. The two IDs that a device has are no two devices: to replace the one
+// by the other would take away for a moment what stays.
+func (r *devicePart[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	if req.Plan.Raw.IsNull() || req.State.Raw.IsNull() {
+		return
+	}
+	at := path.Root("device_id")
+	var old, now types.String
+	resp.Diagnostics.Append(req.State.GetAttribute(ctx, at, &old)...)
+	resp.Diagnostics.Append(req.Plan.GetAttribute(ctx, at, &now)...)
+	switch {
+	case now.Equal(old):
+	case r.sameDevice(ctx, old.ValueString(), now.ValueString()):
+		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("id"), now)...)
+	default:
+		resp.RequiresReplace.Append(at)
+	}
+}
+
+// sameDevice reports whether both are IDs of one device, as far as is known.
+func (r *devicePart[M, P]) sameDevice(ctx context.Context, x, y string) bool {
+	api, err := r.api()
+	if err != nil {
+		return false
+	}
+	device, err := api.Device(ctx, x)
+	return err == nil && y != "" && (device.ID == y || device.NodeID == y)
 }
 
 func (r *devicePart[M, P]) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {

@@ -109,6 +109,43 @@ func TestDeviceRoutes(t *testing.T) {
 	})
 }
 
+// A device has two IDs. One in place of the other changes nothing of the device; that of another device is another resource.
+func TestDeviceRoutesByOtherID(t *testing.T) {
+	needTofu(t)
+	t.Parallel()
+	tailnet := newTailnet(t, controlsim.Options{})
+	ams1 := tailnet.ams1(t)
+	config := func(id string) string {
+		return tailnet.config(fmt.Sprintf("resource \"tailmesh_device_routes\" \"this\" {\n  device_id = %q\n  routes = [\"10.8.0.0/16\"]\n}\n", id))
+	}
+	action := func(a plancheck.ResourceActionType) resource.ConfigPlanChecks {
+		return resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction("tailmesh_device_routes.this", a)}}
+	}
+	disabled := func(*terraform.State) error {
+		for _, r := range tailnet.Requests() {
+			if r.Method == "POST" && strings.HasSuffix(r.Path, "/routes") {
+				return fmt.Errorf("the routes were written: %+v", r)
+			}
+		}
+		return nil
+	}
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories(),
+		Steps: []resource.TestStep{
+			{Config: config(ams1.ID)},
+			{
+				PreConfig: tailnet.ClearRequests, Config: config(ams1.NodeID), ConfigPlanChecks: action(plancheck.ResourceActionUpdate),
+				Check: resource.ComposeTestCheckFunc(disabled, resource.TestCheckResourceAttr("tailmesh_device_routes.this", "id", ams1.NodeID)),
+			},
+			emptySecondPlan(config(ams1.NodeID)),
+			{Config: config("nsim12CNTRL"), ConfigPlanChecks: action(plancheck.ResourceActionDestroyBeforeCreate)},
+		},
+	})
+	if slices.Contains(tailnet.ams1(t).EnabledRoutes, "10.8.0.0/16") {
+		t.Error("the first device still has the route")
+	}
+}
+
 // Several resources, as of several modules, own routes of one device. They are applied and destroyed side by side, and none
 // takes another's routes away.
 func TestDeviceRoutesOfManyOwners(t *testing.T) {
