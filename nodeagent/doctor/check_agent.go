@@ -49,7 +49,7 @@ func explained(j *judgement) bool {
 	return slices.ContainsFunc([]string{
 		"route.not-applied", "route.rule-missing", "route.shadowed", "route.unmarked", "route.peer-unlisted",
 		"source.untranslated", "source.wrong-address", "source.elsewhere",
-		"peers.moved", "document.vip-in-peers",
+		"peers.moved", "document.vip-in-peers", "document.peer-captured",
 	}, func(code string) bool { return j.found[code] })
 }
 

@@ -51,6 +51,9 @@ func checkDocument(j *judgement, r *Result) {
 		case desired.NotePeerReplaced, desired.NotePeerUnknown:
 			// The peers' own check has more to say.
 		case desired.NotePeerLocal:
+			if j.taken() {
+				continue
+			}
 			j.add(Finding{
 				Code: "document.peer-local", Level: Warn, Summary: "a peer has an address of this host",
 				Evidence: []Seeing{{What: n.Message, How: "the document, against the interfaces' addresses"}}, Cause: n.Message,
@@ -59,13 +62,49 @@ func checkDocument(j *judgement, r *Result) {
 		case desired.NotePodsUnknown:
 			j.unknown("%s", n.Message)
 		case desired.NotePodsInterface:
-			j.unknown("%s", n.Message)
+			if j.iif == "" {
+				j.unknown("%s", n.Message)
+			}
 		}
 	}
 	checkVIPs(j)
 	if r.Detail == "" {
 		r.Detail = fmt.Sprintf("node %s of mesh %s, %d peers", j.doc.Node.Name, j.doc.Mesh, len(j.doc.Peers))
 	}
+}
+
+// taken reports addresses of other nodes that this host has taken for its own, at another interface than Tailscale's, and
+// says whether there are any: what is sent to such a peer ends here. kube-proxy in mode ipvs does it with a Service that
+// names a node's address among its externalIPs.
+func (j *judgement) taken() bool {
+	is := false
+	for _, p := range j.doc.Peers {
+		for _, a := range p.Addresses {
+			i := slices.IndexFunc(j.e.Facts.Links, func(l desired.Link) bool {
+				return l.Name != desired.Interface && slices.ContainsFunc(l.Addresses, func(q netip.Prefix) bool { return q.Addr() == a })
+			})
+			if i < 0 || !j.peersOwn(a) {
+				continue
+			}
+			is = true
+			dev := j.e.Facts.Links[i].Name
+			j.add(Finding{
+				Code: "document.peer-captured", Level: Fail, Peers: []string{p.Name}, Addresses: []netip.Addr{a},
+				Summary: fmt.Sprintf("%s has its mesh address, so that what is sent to it ends on this node", dev),
+				Evidence: []Seeing{
+					{What: fmt.Sprintf("%s has %s", dev, a), How: howLinks}, {What: fmt.Sprintf("%s is the address of the peer %s", a, p.Name), How: howStatus},
+				},
+				Cause: fmt.Sprintf("%s was added to %s: kube-proxy in mode ipvs does so for a Service that has a node's address among its externalIPs", a, dev),
+				Fix:   fmt.Sprintf("ip addr del %s/%d dev %s; and take it out of the Service, which adds it again (kubectl get services -A)", a, a.BitLen(), dev),
+			})
+		}
+	}
+	return is
+}
+
+// peersOwn says whether tailscaled knows a peer by the address.
+func (j *judgement) peersOwn(a netip.Addr) bool {
+	return j.e.Tailscaled.Err == "" && slices.ContainsFunc(j.e.Tailscaled.Peers, func(n TailscaleNode) bool { return slices.Contains(n.Addresses, a) })
 }
 
 // checkVIPs looks for addresses that are sent to the mesh though they are no peer's: floating addresses of this location,
@@ -101,7 +140,7 @@ func checkVIPs(j *judgement) {
 	}
 	for _, c := range list {
 		a := c.network.Addr()
-		if !inLocation(a) {
+		if !inLocation(a) || j.peersOwn(a) {
 			continue
 		}
 		f := Finding{

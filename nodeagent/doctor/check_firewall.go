@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
@@ -138,6 +139,14 @@ func explainDrop(j *judgement, fl *flow, o Outcome, p desired.Packet, direction 
 	}
 	chain := o.Chain
 	switch {
+	case direction == desired.Reply && strings.Contains(o.Culprit(), "rpfilter") || o.By != nil && looksBack(o.By):
+		f.Code = "return.rp-filter"
+		if direction == desired.Original {
+			f.Code = "route.source-filtered"
+		}
+		f.Summary = "packets are dropped by reverse path filtering in the firewall"
+		f.Cause = fmt.Sprintf("`%s`: the way back to %s does not lead through the interface that they come in by", o.Culprit(), p.Src)
+		f.Fix = "let it be loose: NixOS networking.firewall.checkReversePath = \"loose\"; firewalld IPv6_rpfilter=loose"
 	case chain.Table == "firewalld":
 		f.Code = "firewall.firewalld"
 		f.Summary = "firewalld rejects packets between pods and " + desired.Interface
@@ -157,6 +166,10 @@ func explainDrop(j *judgement, fl *flow, o Outcome, p desired.Packet, direction 
 		f.Evidence = append(f.Evidence, Seeing{What: "the chain is " + networkPolicy(chain.Name) + "'s", How: "its name"})
 		f.Blind = "other ports and protocols may be admitted: a new TCP connection to no port in particular was followed"
 		f.Fix = "kubectl get networkpolicy -A; if it is not meant, admit egress to " + netip.PrefixFrom(p.Dst, p.Dst.BitLen()).String()
+	case o.By == nil && j.e.Tailscaled.Prefs != nil && j.e.Tailscaled.Prefs.NetfilterMode == 0:
+		f.Cause = "tailscaled runs with --netfilter-mode=off, so that nothing accepts packets to " + desired.Interface + ". Left is `" + o.Culprit() + "`"
+		f.Evidence = append(f.Evidence, Seeing{What: "NetfilterMode is off", How: "LocalAPI prefs"})
+		f.Fix = "tailscale set --netfilter-mode=on; or " + f.Fix
 	case o.By == nil && chainsLost(j):
 		f.Code = "firewall.chains-lost"
 		f.Summary = "Tailscale's chains are gone, and nothing else accepts packets of pods to " + desired.Interface
@@ -165,6 +178,19 @@ func explainDrop(j *judgement, fl *flow, o Outcome, p desired.Packet, direction 
 		f.Fix = "systemctl restart tailscaled"
 	}
 	return f
+}
+
+// looksBack says whether a rule asks for the way back to a packet's source.
+func looksBack(r *Rule) bool {
+	return slices.ContainsFunc(r.Exprs, func(e expr.Any) bool {
+		switch e := e.(type) {
+		case *expr.Fib:
+			return e.FlagSADDR && !e.ResultADDRTYPE
+		case *expr.Match:
+			return e.Name == "rpfilter"
+		}
+		return false
+	})
 }
 
 // networkPolicy names the program that carries out NetworkPolicies in such a chain, or "".

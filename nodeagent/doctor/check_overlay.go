@@ -60,6 +60,14 @@ func checkPolicy(j *judgement, r *Result) {
 		j.unknown("this node's packet filter could not be read: %s", j.e.Tailscaled.FilterHow)
 		return
 	}
+	if p := j.e.Tailscaled.Prefs; p != nil && p.ShieldsUp {
+		j.add(Finding{
+			Code: "policy.shields-up", Level: Fail, Summary: "this node lets nothing in that a peer begins, the overlay included, whatever the policy says",
+			Evidence: []Seeing{{What: "ShieldsUp is true", How: "LocalAPI prefs"}},
+			Cause:    "tailscaled runs with --shields-up", Fix: "tailscale set --shields-up=false",
+		})
+		return
+	}
 	admitted := 0
 	for _, p := range j.doc.Peers {
 		from, to := outer(j, p)
@@ -161,7 +169,7 @@ func fallback(d Device) bool {
 
 func isTunnel(d Device) bool {
 	switch d.Kind {
-	case "ipip", "ip6tnl", "gre", "gretap", "vxlan", "sit", "fou":
+	case "ipip", "ip6tnl", "gre", "gretap", "vxlan", "geneve", "wireguard", "sit", "fou":
 		return true
 	}
 	return strings.HasPrefix(d.Name, "tun-") || strings.HasPrefix(d.Name, "flannel.") || d.Name == "vxlan.calico"
@@ -186,18 +194,52 @@ func checkOverlay(j *judgement, r *Result) {
 			})
 		}
 		checkRemote(j, d)
-		if ts, ok := j.device(desired.Interface); ok && d.FragmentInner && d.Kind == "ipip" && d.MTU > ts.MTU-20 {
+		checkLocalEnd(j, d)
+		if ts, ok := j.device(desired.Interface); ok && tunnelRoom(d) > 0 && d.MTU > ts.MTU-tunnelRoom(d) {
 			j.add(Finding{
 				Code: "overlay.mtu", Level: Warn, Summary: fmt.Sprintf("%s takes packets of %d bytes, and %s carries %d less its own header", d.Name, d.MTU, desired.Interface, ts.MTU),
-				Evidence: []Seeing{{What: fmt.Sprintf("mtu %d, path discovery off; %s has %d", d.MTU, desired.Interface, ts.MTU), How: howLinks}},
-				Cause:    fmt.Sprintf("the mtu of %s is more than %d", d.Name, ts.MTU-20), Fix: fmt.Sprintf("ip link set %s mtu %d, and in the CNI's settings", d.Name, ts.MTU-20),
-				Blind: "outer packets are fragmented, which most paths carry",
+				Evidence: []Seeing{{What: fmt.Sprintf("mtu %d, and its packets may be fragmented; %s has %d", d.MTU, desired.Interface, ts.MTU), How: howLinks}},
+				Cause:    fmt.Sprintf("the mtu of %s is more than %d", d.Name, ts.MTU-tunnelRoom(d)),
+				Fix:      fmt.Sprintf("ip link set %s mtu %d, and in the CNI's settings", d.Name, ts.MTU-tunnelRoom(d)),
+				Blind:    "outer packets are fragmented, which most paths carry",
 			})
 		}
 	}
 	if r.Detail == "" {
 		r.Detail = fmt.Sprintf("%d tunnels", count)
 	}
+}
+
+// tunnelRoom returns how much smaller than Tailscale's a tunnel's packets must be, where it goes through the mesh and its
+// packets are fragmented else; 0 where that does not apply.
+func tunnelRoom(d Device) int {
+	mesh := config.IsMesh(d.Local) || d.Lower == desired.Interface
+	switch {
+	case d.Kind == "ipip" && d.FragmentInner:
+		return 20
+	case d.Kind == "vxlan" && mesh && d.Local.Is6():
+		return 70
+	case d.Kind == "vxlan" && mesh:
+		return 50
+	}
+	return 0
+}
+
+// checkLocalEnd looks for a tunnel whose near end is an address that this node does not have any more.
+func checkLocalEnd(j *judgement, d Device) {
+	if !config.IsMesh(d.Local) || j.local(d.Local) {
+		return
+	}
+	own := j.own(desired.FamilyOf(d.Local))
+	if !own.IsValid() {
+		return
+	}
+	j.add(Finding{
+		Code: "overlay.local", Level: Fail, Summary: fmt.Sprintf("the CNI's tunnel %s begins at %s, which this node does not have (any more)", d.Name, d.Local),
+		Evidence: []Seeing{{What: fmt.Sprintf("%s has the local address %s; %s has %s", d.Name, d.Local, desired.Interface, own), How: howLinks}},
+		Cause:    fmt.Sprintf("the node registered anew, and the CNI still has its old address: peers drop packets from %s", d.Local),
+		Fix:      fmt.Sprintf("make the kubelet's --node-ip %s, and restart the kubelet and the CNI", own),
+	})
 }
 
 // checkRemote looks for a tunnel whose other end is no node of the tailnet.

@@ -79,13 +79,18 @@ func checkReturn(j *judgement, _ *Result) {
 		case fl.back.Dev != fl.packet.Iif:
 			d := j.decide(fl.reply, anyRule)
 			if fl.back.Dev == desired.Interface {
-				j.stop(fl, swallowed(fl.packet.Src.String(), "the pods' own network", fl.back, d, answer))
+				j.stop(fl, swallowed(j.podNetwork(fl.packet.Src), "the pods' own network", fl.back, d, answer))
 				continue
 			}
-			j.stop(fl, Finding{
+			f := Finding{
 				Code: "return.elsewhere", Summary: "answers to pods leave by another interface than the pods'",
 				Evidence: []Seeing{answer, {What: d.String(), How: howRules}},
-			})
+			}
+			if d.found && d.route.Dev == fl.back.Dev {
+				f.Cause = d.String() + " takes what is for the pods' network"
+				f.Fix = keepLocal(j.podNetwork(fl.packet.Src), d.rule)
+			}
+			j.stop(fl, f)
 		}
 	}
 	// A strict filter behind another fault is only reported where the kernel was asked with the right mark.
@@ -159,7 +164,26 @@ func releaseAnswers(by desired.Rule) string {
 	return by.Command("del") + "; the agent's own rule takes only connections that pods begin"
 }
 
-func swallowed(what, kind string, way desired.Answer, d decision, answer Seeing) Finding {
+// podNetwork returns the network of the pods that the address is in.
+func (j *judgement) podNetwork(a netip.Addr) netip.Prefix {
+	for _, p := range j.doc.PodCIDRs {
+		if p.Contains(a) {
+			return p
+		}
+	}
+	return netip.PrefixFrom(a, a.BitLen())
+}
+
+// keepLocal returns the command that has packets to a network look into the main table before the rule is reached.
+func keepLocal(network netip.Prefix, by desired.Rule) string {
+	rule := desired.Rule{Family: desired.FamilyOf(network.Addr()), Dst: network, Action: desired.Lookup, Table: 254}
+	if by.Priority > 0 {
+		rule.Priority = by.Priority - 1
+	}
+	return rule.Command("add")
+}
+
+func swallowed(what netip.Prefix, kind string, way desired.Answer, d decision, answer Seeing) Finding {
 	f := Finding{
 		Code: "local.swallowed", Summary: fmt.Sprintf("packets to %s (%s) are sent to the mesh", what, kind),
 		Evidence: []Seeing{answer, {What: d.String(), How: howRules}},
@@ -169,7 +193,12 @@ func swallowed(what, kind string, way desired.Answer, d decision, answer Seeing)
 	}
 	if d.found {
 		f.Cause = fmt.Sprintf("the route %s, which tailscaled accepted (a subnet route, or an exit node's), covers it", d.route)
-		f.Fix += fmt.Sprintf(", or keep it out: ip rule add pref 5200 to %s lookup main", d.route.Dst)
+		if d.route.Dst == desired.FamilyOf(what.Addr()).MeshRange() {
+			f.Cause = fmt.Sprintf("the route %s, which tailscaled has instead of one for each peer, covers it", d.route)
+			f.Fix = keepLocal(what, d.rule)
+			return f
+		}
+		f.Fix = keepLocal(what, d.rule) + "; or " + f.Fix
 	}
 	return f
 }

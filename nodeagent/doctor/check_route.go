@@ -77,6 +77,8 @@ func checkRoute(j *judgement, r *Result) {
 		switch {
 		case fl.packet.Iif == "":
 			j.unknown("the interface of the pods is not known")
+		case fl.before.Redirect != nil && fl.blocked == "":
+			stopRedirect(j, fl)
 		case fl.blocked != "" && (fl.blocked == "forwarding.off" || fl.blocked == "forwarding.interface"):
 			// The kernel says nothing of the rules then, but the rules can be read.
 			if !explainRoute(j, fl) {
@@ -147,7 +149,7 @@ func explainRoute(j *judgement, fl *flow) bool {
 	evidence := []Seeing{way}
 	if plain.found && plain.route.Dev != desired.Interface && fl.agrees(plain) {
 		captured = fmt.Sprintf("taken by the rule `%s`", plain.rule)
-		evidence = append(evidence, Seeing{What: fmt.Sprintf("%s, route %s", captured, plain.route), How: howRules})
+		evidence = append(evidence, Seeing{What: "taken by " + plain.String(), How: howRules})
 	}
 	if change, ok := collision(fl); ok && fl.known && fl.way.Dev != desired.Interface {
 		without := fl.packet
@@ -160,7 +162,7 @@ func explainRoute(j *judgement, fl *flow) bool {
 	switch {
 	case fl.known && fl.way.Dev == desired.Interface:
 		return false
-	case fl.known && fl.way.Filtered:
+	case fl.known && fl.way.Filtered && !plain.refuses():
 		j.stop(fl, Finding{
 			Code: "route.source-filtered", Summary: "packets of pods are dropped where they come in", Evidence: evidence,
 			Cause: fmt.Sprintf("reverse path filtering on %s (rp_filter=%s), or a blackhole route: the kernel's answer is the same",
@@ -208,7 +210,7 @@ func explainRoute(j *judgement, fl *flow) bool {
 		}
 		j.stop(fl, Finding{
 			Code: "route.shadowed", Summary: fmt.Sprintf("the agent's rule is there but comes too late: the rule `%s` takes the packet", d.rule),
-			Evidence: []Seeing{way, {What: fmt.Sprintf("`%s` stands in front of `%s` and has the route %s", d.rule, want, d.route), How: howRules}},
+			Evidence: []Seeing{way, {What: fmt.Sprintf("`%s` stands in front of `%s`, and takes the packet: %s", d.rule, want, d), How: howRules}},
 			Cause:    fmt.Sprintf("the rule `%s` is in front of the agent's `%s`", d.rule, want),
 			Fix:      fix,
 		})
@@ -229,6 +231,18 @@ func explainRoute(j *judgement, fl *flow) bool {
 		return true
 	}
 	return false
+}
+
+// stopRedirect reports a translation of destinations that takes what pods send to the peer's address, to every port.
+func stopRedirect(j *judgement, fl *flow) {
+	by := fl.before.Redirect
+	j.stop(fl, Finding{
+		Code: "route.redirected", Summary: "packets of pods to it are given another destination on this node",
+		Evidence: []Seeing{{What: fmt.Sprintf("a new connection %s is translated by `%s`", between(fl.packet), by), How: howNFT}},
+		Cause:    fmt.Sprintf("the rule `%s` takes the peer's mesh address for one of its own", by),
+		Fix: "let that rule leave the peer's address alone: a Service with it among its externalIPs, a hostPort or a port that is published " +
+			"without an address of the host, or a proxy's REDIRECT",
+	})
 }
 
 // agrees says whether the kernel's answer, if there is one, is what was worked out on paper.
@@ -266,9 +280,10 @@ func stopUnmarked(j *judgement, fl *flow, evidence []Seeing, captured string) {
 	if len(ownTables(j.e.Facts)) == 0 {
 		f.Cause = "the agent's firewall table is missing (nft flush ruleset?)"
 	}
-	set := slices.ContainsFunc(fl.before.Marks, func(m MarkChange) bool { return m.To&bit != 0 })
+	set := slices.ContainsFunc(fl.before.Marks, func(m MarkChange) bool { return m.To&bit != 0 }) ||
+		!j.ownLegacy() && j.e.Facts.MarkOf(bare(fl.packet), desired.Original)&bit != 0
 	for _, m := range fl.before.Marks {
-		if set && m.From&bit != 0 && m.To&bit == 0 {
+		if set && (m.From|m.Unknown)&bit != 0 && m.To&bit == 0 {
 			f.Code = "route.mark-cleared"
 			f.Summary = fmt.Sprintf("another rule takes the agent's mark away: %s", captured)
 			f.Cause = fmt.Sprintf("the rule `%s` clears the bit %#x", m.Rule, bit)

@@ -62,7 +62,7 @@ func checkSource(j *judgement, r *Result) {
 			// The agent's own rule is the only one that could.
 		case len(t.Maybe) > 0 && t.Maybe[0].Own() && ownTarget(j, fl) == own:
 			// The rule is the agent's own, which is read in another way, too.
-		case len(t.Maybe) > 0 && (t.By == nil || t.Unread || to != own || !t.By.Own()):
+		case len(t.Maybe) > 0 && (!hasSeen || ownTranslates(j, fl)) && (t.By == nil || t.Unread || to != own || !t.By.Own()):
 			j.unknown("which source a peer sees depends on a rule that cannot be followed: `%s`; --probe sends a packet", t.Maybe[0])
 		case t.By != nil && t.Unread:
 			j.unknown("to what `%s` translates cannot be read; --probe sends a packet", t.By)

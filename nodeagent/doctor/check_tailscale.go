@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -120,13 +121,26 @@ func checkTailscaleRules(j *judgement) {
 		if !j.own(family).IsValid() || tailscaleRule(j, family) {
 			continue
 		}
-		j.add(Finding{
+		f := Finding{
 			Code: "tailscaled.rules-lost", Level: Warn, Summary: fmt.Sprintf("Tailscale's own policy rule is missing (IPv%d)", family),
 			Evidence: []Seeing{{What: "no rule without selectors looks into the table", How: howRules}},
 			Cause:    fmt.Sprintf("somebody deleted Tailscale's rules of IPv%d", family),
 			Fix:      "systemctl restart tailscaled",
 			Blind:    "packets of pods are judged apart: the agent's own rule may serve them",
-		})
+		}
+		for _, p := range j.doc.Peers {
+			i := slices.IndexFunc(p.Addresses, func(a netip.Addr) bool { return desired.FamilyOf(a) == family && !j.local(a) })
+			if i < 0 {
+				continue
+			}
+			if way, known := j.askKernel(desired.Packet{Src: j.own(family), Dst: p.Addresses[i]}); known && way.Dev != desired.Interface {
+				f.Level = Fail
+				f.Evidence = append(f.Evidence, Seeing{What: fmt.Sprintf("a packet of this node to %s goes %s", p.Addresses[i], way), How: howOwnRoute})
+				f.Cause += ", so that the node's own packets to peers, the overlay's among them, do not go to the mesh"
+			}
+			break
+		}
+		j.add(f)
 	}
 }
 

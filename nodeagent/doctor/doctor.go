@@ -127,7 +127,7 @@ const (
 func Checks() []Check {
 	return slices.Concat(
 		documentChecks(), tailscaleChecks(), forwardingChecks(), routeChecks(), firewallChecks(), sourceChecks(),
-		returnChecks(), familyChecks(), localChecks(), overlayChecks(), agentChecks(), probeChecks(),
+		returnChecks(), familyChecks(), localChecks(), nodeChecks(), overlayChecks(), agentChecks(), probeChecks(),
 	)
 }
 

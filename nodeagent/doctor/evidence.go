@@ -100,6 +100,7 @@ type FilterDestination struct {
 type Prefs struct {
 	NetfilterMode int // 2 is on: tailscaled keeps its chains in the firewall
 	NoSNAT        bool
+	ShieldsUp     bool // nothing that a peer begins is let in, whatever the policy says
 }
 
 // Device is what there is to know of an interface beyond [desired.Link].
@@ -111,7 +112,8 @@ type Device struct {
 	Up            bool
 	Master        string // the bridge that it is a port of
 	Local, Remote netip.Addr
-	FragmentInner bool // an ip-in-ip tunnel that sends packets without "do not fragment"
+	Lower         string // the interface that a tunnel is bound to; "": none
+	FragmentInner bool   // an ip-in-ip tunnel that sends packets without "do not fragment"
 	Received      uint64
 	Sent          uint64
 }

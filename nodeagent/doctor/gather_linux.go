@@ -161,6 +161,8 @@ func devices() ([]Device, error) {
 		switch t := l.(type) {
 		case *netlink.Iptun:
 			d.Local, d.Remote, d.FragmentInner = addr(t.Local), addr(t.Remote), t.PMtuDisc == 0
+		case *netlink.Vxlan:
+			d.Local, d.Remote, d.Lower = addr(t.SrcAddr), addr(t.Group), names[t.VtepDevIndex]
 		case *netlink.Gretun:
 			d.Local, d.Remote, d.FragmentInner = addr(t.Local), addr(t.Remote), t.PMtuDisc == 0
 		}

@@ -91,13 +91,35 @@ func newJudgement(e *Evidence) *judgement {
 		return j
 	}
 	j.notes = append(j.notes, j.state.Notes...)
+	if e.Rules != nil {
+		e.Rules.Back = j.wayBack
+	}
 	for _, p := range j.state.Probes {
+		if p.Packet.Iif == "" {
+			p.Packet.Src, p.Packet.Iif = j.podRoute(p.Packet.Src)
+		}
 		if e.Pod.IsValid() && desired.FamilyOf(e.Pod) == desired.FamilyOf(p.Packet.Dst) {
 			p.Packet.Src = e.Pod
 		}
 		j.flows = append(j.flows, j.flow(p))
 	}
 	return j
+}
+
+// podRoute finds a pod by its own route and the interface that this leads to, where pods have no bridge (Calico, Cilium, the
+// clouds' CNIs): of the pod that was asked for, else of any. Else it returns the address that it was given.
+func (j *judgement) podRoute(src netip.Addr) (pod netip.Addr, iif string) {
+	const main = 254
+	for _, r := range j.e.Routes {
+		a := r.Dst.Addr()
+		if r.Table == main && r.Type == "unicast" && r.Dst.IsSingleIP() && a.Is4() == src.Is4() && j.isPod(a) && !j.local(a) && r.Dev != "" &&
+			r.Dev != desired.Interface && (!j.e.Pod.IsValid() || j.e.Pod == a) {
+			if d, ok := j.device(r.Dev); ok && !isTunnel(d) {
+				return a, r.Dev
+			}
+		}
+	}
+	return src, ""
 }
 
 // tailnet returns the tailnet for the document's sake, or nil.
@@ -155,7 +177,11 @@ func (j *judgement) prerouting(p desired.Packet, direction string) (Outcome, uin
 		return Outcome{}, 0
 	}
 	p.Mark = 0
-	out := j.e.Rules.Filter(Prerouting, traced(p, direction, ""))
+	t := traced(p, direction, "")
+	if direction == desired.Reply && p.Iif == desired.Interface && j.doc.Firewall.SNAT {
+		t.Sent = j.own(desired.FamilyOf(p.Dst))
+	}
+	out := j.e.Rules.Filter(Prerouting, t)
 	mark := out.Packet.Mark
 	if out.Packet.Untracked {
 		return out, mark // the agent's rules ask for a direction, which it has not
@@ -176,7 +202,11 @@ func (j *judgement) carries(o Outcome, p desired.Packet, direction string, bit u
 	case o.Packet.Untracked:
 		return no
 	case o.Packet.Unknown&bit == 0:
-		return matches(j.ownLegacy() && j.e.Facts.MarkOf(p, direction)&bit == bit)
+		m := matches(j.ownLegacy() && j.e.Facts.MarkOf(p, direction)&bit == bit)
+		if m == yes && j.legacyOf("mangle") != "" {
+			return perhaps // others' rules there are not followed
+		}
+		return m
 	}
 	p.Mark = 0
 	if j.e.Facts.MarkOf(p, direction)&bit == bit {
@@ -190,6 +220,11 @@ func (j *judgement) ask(p desired.Packet) (desired.Answer, bool) {
 	if !p.Dst.IsValid() || !p.Src.IsValid() || p.Iif == "" {
 		return desired.Answer{}, false
 	}
+	return j.askKernel(p)
+}
+
+// askKernel is ask for any packet, those of the node itself included, which come in by no interface.
+func (j *judgement) askKernel(p desired.Packet) (desired.Answer, bool) {
 	a, ok := j.e.Answers[p]
 	if !ok {
 		j.wanted = append(j.wanted, p)
@@ -389,6 +424,9 @@ func (d decision) String() string {
 	if !d.found {
 		return "by a rule that could not be told from the rules and tables"
 	}
+	if d.rule.Action != desired.Lookup {
+		return fmt.Sprintf("the rule `%s`", d.rule)
+	}
 	return fmt.Sprintf("the rule `%s`, route %s", d.rule, d.route)
 }
 
@@ -421,6 +459,12 @@ func (j *judgement) decide(p desired.Packet, from func(desired.Rule) bool) decis
 	return decision{}
 }
 
+// wayBack works out by which interface a packet would leave, as [Ruleset.Back].
+func (j *judgement) wayBack(p desired.Packet) (dev string, known bool) {
+	d := j.decide(p, anyRule)
+	return d.route.Dev, d.found
+}
+
 // suppression reads what a rule has besides the selectors that are followed. Routes of networks up to the length are passed
 // over (suppress_prefixlength); -1: none. It is not sure where there is anything else.
 func suppression(r desired.Rule) (length int, sure bool) {
@@ -445,6 +489,11 @@ func (j *judgement) route(f desired.Family, table uint32, to netip.Addr) (Route,
 		}
 	}
 	return best, best.Dst.IsValid()
+}
+
+// refuses says whether the packet is refused by the rule or the route.
+func (d decision) refuses() bool {
+	return d.found && slices.Contains([]string{desired.Blackhole, desired.Unreachable, desired.Prohibit}, d.route.Type)
 }
 
 func anyRule(desired.Rule) bool { return true }

@@ -90,6 +90,7 @@ type (
 	prefsJSON struct {
 		NetfilterMode int
 		NoSNAT        bool
+		ShieldsUp     bool
 	}
 	matchJSON struct {
 		IPProto []int
@@ -149,7 +150,7 @@ func readTailscaled(ctx context.Context, socket string) Tailscaled {
 	if t.Prefs == nil {
 		var p prefsJSON
 		if err := api.json(ctx, "prefs", &p); err == nil {
-			t.Prefs = &Prefs{NetfilterMode: p.NetfilterMode, NoSNAT: p.NoSNAT}
+			t.Prefs = &Prefs{NetfilterMode: p.NetfilterMode, NoSNAT: p.NoSNAT, ShieldsUp: p.ShieldsUp}
 		}
 	}
 	t.Drops = api.drops(ctx)
@@ -185,7 +186,7 @@ func (a *localAPI) bus(ctx context.Context, t *Tailscaled) {
 			return
 		}
 		if n.Prefs != nil {
-			t.Prefs = &Prefs{NetfilterMode: n.Prefs.NetfilterMode, NoSNAT: n.Prefs.NoSNAT}
+			t.Prefs = &Prefs{NetfilterMode: n.Prefs.NetfilterMode, NoSNAT: n.Prefs.NoSNAT, ShieldsUp: n.Prefs.ShieldsUp}
 		}
 		if n.NetMap != nil {
 			t.setFilter(n.NetMap.PacketFilter, "LocalAPI watch-ipn-bus, the packet filter of the first netmap")

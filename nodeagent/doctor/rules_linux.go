@@ -104,6 +104,8 @@ func readChain(family string, c *nftables.Chain) *Chain {
 		switch *c.Hooknum {
 		case *nftables.ChainHookPrerouting:
 			chain.Hook = Prerouting
+		case *nftables.ChainHookInput:
+			chain.Hook = Input
 		case *nftables.ChainHookForward:
 			chain.Hook = Forward
 		case *nftables.ChainHookOutput:

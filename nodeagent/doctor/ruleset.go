@@ -14,10 +14,11 @@ import (
 // Hook is a place in the kernel where chains of the firewall are called.
 type Hook string
 
-// The hooks that a forwarded packet meets, and the one that the node's own packets meet.
+// The hooks that a forwarded packet meets, and those of packets to the node itself and from it.
 const (
 	Prerouting  Hook = "prerouting"
 	Forward     Hook = "forward"
+	Input       Hook = "input"
 	Output      Hook = "output"
 	Postrouting Hook = "postrouting"
 )
@@ -26,6 +27,10 @@ const (
 type Ruleset struct {
 	Chains []*Chain
 	Sets   []*Set
+
+	// Back says by which interface the kernel would send a packet, "" for none, and whether that is known. Filters of
+	// the firewall's own that look at the way back ask it.
+	Back func(desired.Packet) (dev string, known bool)
 }
 
 // Chain is a list of rules of a table.

@@ -13,13 +13,18 @@ import (
 // Traced is a packet that is followed through the firewall's rules on paper. What is not known of it stays unknown, and a
 // rule that asks for it then may or may not take the packet.
 type Traced struct {
-	Src, Dst  netip.Addr
-	Iif, Oif  string
-	Mark      uint32
-	Unknown   uint32 // bits of Mark that are not known
-	Protocol  uint8  // of the transport layer; 0 is not known
-	ICMPType  int    // -1 is not known
-	Reply     bool   // it is a reply of a connection that exists; else it begins one
+	Src, Dst netip.Addr
+	Iif, Oif string
+	Mark     uint32
+	Unknown  uint32 // bits of Mark that are not known
+	Protocol uint8  // of the transport layer; 0 is not known
+	ICMPType int    // -1 is not known
+	Reply    bool   // it is a reply of a connection that exists; else it begins one
+	FromHere bool   // its source is one of this node's own addresses
+	ToHere   bool   // its destination is
+	// Sent is the address that a reply comes in to, where the source of its connection is translated: its destination
+	// until prerouting's destination NAT has passed, one of this node's own. Zero: it has always been Dst.
+	Sent      netip.Addr
 	Untracked bool
 }
 
@@ -29,6 +34,7 @@ func (p Traced) family() desired.Family { return desired.FamilyOf(p.Dst) }
 type MarkChange struct {
 	Rule     *Rule
 	From, To uint32
+	Unknown  uint32 // bits of From of which it is not known whether the packet had them
 }
 
 // Outcome is what the chains of a hook make of a packet.
@@ -43,6 +49,8 @@ type Outcome struct {
 	Maybe   []*Rule
 	Marks   []MarkChange
 	NoTrack *Rule // the rule that keeps the packet from being tracked
+	// Redirect is the rule that gives a new connection another destination, whatever its port.
+	Redirect *Rule
 }
 
 // Certain says whether the outcome does not depend on what is not known.
@@ -69,12 +77,25 @@ type Translation struct {
 	Maybe []*Rule
 }
 
-// Filter follows the packet through the chains of type filter (and route) at the hook.
+// Filter follows the packet through the chains of type filter (and route) at the hook. Those that translate destinations
+// are met by packets that begin a connection.
 func (s *Ruleset) Filter(hook Hook, p Traced) Outcome {
 	out := Outcome{Packet: p}
-	for _, c := range s.base(p.family(), hook, "filter", "route") {
+	types := []string{"filter", "route"}
+	if hook == Prerouting && !p.Reply {
+		types = append(types, "nat")
+	}
+	for _, c := range s.base(p.family(), hook, types...) {
+		if c.Type == "nat" && out.Packet.Untracked {
+			continue
+		}
 		w := walk{set: s, out: &out}
+		const destinationNAT = -100
+		if hook == Prerouting && p.Sent.IsValid() && c.Priority < destinationNAT {
+			out.Packet.Dst, out.Packet.ToHere = p.Sent, true
+		}
 		end := w.chain(c, 0, false)
+		out.Packet.Dst, out.Packet.ToHere = p.Dst, p.ToHere
 		if end == dropped || end == fell && c.Drop {
 			if end == fell {
 				out.By = nil
@@ -128,6 +149,10 @@ type walk struct {
 	nat Translation
 
 	mayDrop, mayAccept, mayTranslate []*Rule
+
+	// ports says that a rule on the way here takes packets of particular ports alone. The packet is of none in
+	// particular: what drops those is no obstacle to the rest.
+	ports bool
 }
 
 // chain runs a chain. With maybe, the packet may not come here at all: what decides is only remembered.
@@ -159,7 +184,9 @@ func (w *walk) decide(r *Rule, end ending, maybe bool) ending {
 	}
 	switch end {
 	case dropped:
-		w.mayDrop = append(w.mayDrop, r)
+		if !w.ports {
+			w.mayDrop = append(w.mayDrop, r)
+		}
 	case accepted:
 		w.mayAccept = append(w.mayAccept, r)
 	case returned:
@@ -174,6 +201,7 @@ func (w *walk) decide(r *Rule, end ending, maybe bool) ending {
 func (w *walk) rule(r *Rule, depth int, maybe bool) ending {
 	var g registers
 	maybe = maybe || r.Opaque
+	defer func(before bool) { w.ports = before }(w.ports)
 	for _, e := range r.Exprs {
 		m := yes
 		switch e := e.(type) {
@@ -202,11 +230,14 @@ func (w *walk) rule(r *Rule, depth int, maybe bool) ending {
 			g.obscure(e.DestRegister, int(e.Len))
 		case *expr.Cmp:
 			m = compare(e, &g)
+			w.ports = w.ports || m == perhaps && e.Op == expr.CmpOpEq && g.ofPort(e.Register)
 		case *expr.Range:
 			m = inRange(e, &g)
+			w.ports = w.ports || m == perhaps && e.Op == expr.CmpOpEq && g.ofPort(e.Register) && few(e.FromData, e.ToData)
 		case *expr.Lookup:
 			var end ending
 			var decided bool
+			w.ports = w.ports || !e.Invert && !e.IsDestRegSet && g.ofPort(e.SourceRegister)
 			if m, end, decided = w.lookup(r, e, &g, depth, maybe); decided {
 				return end
 			}
@@ -214,6 +245,7 @@ func (w *walk) rule(r *Rule, depth int, maybe bool) ending {
 			w.loadFib(e, &g)
 		case *expr.Match:
 			m = w.matchXT(e)
+			w.ports = w.ports || m == perhaps && portsXT(e)
 		case *expr.Limit, *expr.Quota, *expr.Connlimit, *expr.Dynset:
 			m = perhaps
 		case *expr.Exthdr:
@@ -239,11 +271,11 @@ func (w *walk) rule(r *Rule, depth int, maybe bool) ending {
 			if e.Type == expr.NATTypeSourceNAT {
 				return w.translate(r, natTo(e, &g), maybe)
 			}
-			return w.decide(r, accepted, maybe)
+			return w.redirect(r, maybe)
 		case *expr.Masq:
 			return w.translate(r, Translation{Masquerade: true}, maybe)
 		case *expr.Redir:
-			return w.decide(r, accepted, maybe)
+			return w.redirect(r, maybe)
 		case *expr.Target:
 			if end, decided := w.target(r, e, maybe); decided {
 				return end
@@ -286,6 +318,14 @@ func (w *walk) translate(r *Rule, t Translation, maybe bool) ending {
 		w.nat.By = r
 	}
 	return w.decide(r, translated, maybe)
+}
+
+// redirect is the end of a rule that gives the packet another destination.
+func (w *walk) redirect(r *Rule, maybe bool) ending {
+	if !maybe {
+		w.out.Redirect = r
+	}
+	return w.decide(r, accepted, maybe)
 }
 
 func natTo(e *expr.NAT, g *registers) Translation {

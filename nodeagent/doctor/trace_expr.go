@@ -14,6 +14,7 @@ import (
 // registers are the kernel's sixteen of four bytes each, with the bits in them that are not known.
 type registers struct {
 	data, unknown [80]byte
+	port          [80]bool // loaded from where TCP and UDP have ports
 }
 
 func registerAt(n uint32) int {
@@ -34,7 +35,7 @@ func (g *registers) loadPartly(n uint32, data, unknown []byte) {
 		if i >= len(data) && i%4 == 0 && i > 0 {
 			return
 		}
-		g.data[at+i], g.unknown[at+i] = 0, 0
+		g.data[at+i], g.unknown[at+i], g.port[at+i] = 0, 0, false
 		if i < len(data) {
 			g.data[at+i] = data[i]
 		}
@@ -47,6 +48,9 @@ func (g *registers) loadPartly(n uint32, data, unknown []byte) {
 func (g *registers) obscure(n uint32, length int) {
 	g.loadPartly(n, make([]byte, length), bytes.Repeat([]byte{0xff}, length))
 }
+
+// ofPort says whether the register holds a port of the packet.
+func (g *registers) ofPort(n uint32) bool { return g.port[registerAt(n)] }
 
 func (g *registers) read(n uint32, length int) (data, unknown []byte) {
 	at := registerAt(n)
@@ -119,6 +123,11 @@ func inRange(e *expr.Range, g *registers) match {
 	return matches(in == (e.Op == expr.CmpOpEq))
 }
 
+// few says whether a range has less than half of all ports.
+func few(from, to []byte) bool {
+	return len(from) == 2 && len(to) == 2 && binary.BigEndian.Uint16(to)-binary.BigEndian.Uint16(from) < 1<<15
+}
+
 func bitwise(e *expr.Bitwise, g *registers) {
 	data, unknown := g.read(e.SourceRegister, int(e.Len))
 	if len(e.Mask) != len(data) || len(e.Xor) != len(data) { // a shift, or two registers
@@ -182,6 +191,10 @@ func (w *walk) loadPayload(e *expr.Payload, g *registers) {
 	end := int(e.Offset + e.Len)
 	if header == nil || end > len(header) {
 		g.obscure(e.DestRegister, int(e.Len))
+		const ports = 4 // bytes: the source's and the destination's
+		if e.Base == expr.PayloadBaseTransportHeader && end <= ports {
+			g.port[registerAt(e.DestRegister)] = true
+		}
 		return
 	}
 	g.loadPartly(e.DestRegister, header[e.Offset:end], unknown[e.Offset:end])
@@ -238,18 +251,62 @@ func (w *walk) loadCt(e *expr.Ct, g *registers) {
 		g.load(e.Register, []byte{0})
 	case e.Key == expr.CtKeyMARK && !p.Reply:
 		g.load(e.Register, native(0))
+	case e.Key == expr.CtKeySTATUS:
+		// No packet that is followed here was sent to a translated destination (linux/nf_conntrack_common.h: IPS_DST_NAT).
+		g.loadPartly(e.Register, native(0), native(^uint32(1<<5)))
 	default:
 		g.obscure(e.Register, 16)
 	}
 }
 
 func (w *walk) loadFib(e *expr.Fib, g *registers) {
-	// The packets that are followed here are for other machines.
-	if e.ResultADDRTYPE && e.FlagDADDR && !e.FlagSADDR {
-		g.load(e.Register, native(unix.RTN_UNICAST))
-		return
+	p := w.out.Packet
+	kind := func(here bool) []byte {
+		if here {
+			return native(unix.RTN_LOCAL)
+		}
+		return native(unix.RTN_UNICAST)
 	}
-	g.obscure(e.Register, 16)
+	switch {
+	case e.ResultADDRTYPE && e.FlagDADDR && !e.FlagSADDR:
+		g.load(e.Register, kind(p.ToHere))
+	case e.ResultADDRTYPE && e.FlagSADDR && !e.FlagDADDR:
+		g.load(e.Register, kind(p.FromHere))
+	case e.ResultOIF && e.FlagSADDR && !e.FlagDADDR && e.FlagIIF:
+		w.loadBack(e, g)
+	default:
+		g.obscure(e.Register, 16)
+	}
+}
+
+// loadBack loads whether there is a way back to the packet's source by the interface that it came in by.
+func (w *walk) loadBack(e *expr.Fib, g *registers) {
+	switch m := w.set.back(w.out.Packet, e.FlagMARK, false); {
+	case m == perhaps:
+		g.obscure(e.Register, 16)
+	case e.FlagPRESENT:
+		g.load(e.Register, []byte{byte(m / yes)})
+	case m == no:
+		g.load(e.Register, native(0))
+	default: // the number of the interface
+		g.obscure(e.Register, 4)
+	}
+}
+
+// back says whether the way back to the packet's source leads out by the interface that it came in by, or (loose) by any.
+func (s *Ruleset) back(p Traced, marked, loose bool) match {
+	if s.Back == nil || p.Iif == "" || marked && p.Unknown != 0 {
+		return perhaps
+	}
+	way := desired.Packet{Src: p.Dst, Dst: p.Src}
+	if marked {
+		way.Mark = p.Mark
+	}
+	dev, known := s.Back(way)
+	if !known {
+		return perhaps
+	}
+	return matches(dev == p.Iif || loose && dev != "")
 }
 
 func (w *walk) setMark(r *Rule, e *expr.Meta, g *registers, maybe bool) {
@@ -266,8 +323,8 @@ func (w *walk) mark(r *Rule, to, unknown uint32, maybe bool) {
 		p.Unknown |= unknown | (p.Mark ^ to)
 		return
 	}
-	if to != p.Mark {
-		w.out.Marks = append(w.out.Marks, MarkChange{Rule: r, From: p.Mark, To: to})
+	if to != p.Mark || p.Unknown&^unknown != 0 {
+		w.out.Marks = append(w.out.Marks, MarkChange{Rule: r, From: p.Mark, To: to, Unknown: p.Unknown})
 	}
 	p.Mark, p.Unknown = to&^unknown, unknown
 }

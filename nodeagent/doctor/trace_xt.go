@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/xt"
+	"golang.org/x/sys/unix"
 )
 
 // matchXT reads the matches of iptables that have no form of their own in nftables.
@@ -17,6 +18,23 @@ func (w *walk) matchXT(e *expr.Match) match {
 		return yes
 	case "conntrack", "state":
 		return conntrack(e.Info, p)
+	case "addrtype":
+		return addrType(e.Info, p)
+	case "physdev":
+		// A packet that is routed is not one that is bridged (linux/netfilter/xt_physdev.h: XT_PHYSDEV_OP_BRIDGED).
+		const bridged = 1 << 2
+		if info, ok := e.Info.(*xt.Unknown); ok && len(*info) >= 66 && (*info)[65] == bridged {
+			return matches((*info)[64]&bridged != 0)
+		}
+	case "rpfilter":
+		const loose, validMark, acceptLocal, invert = 1, 2, 4, 8 // linux/netfilter/xt_rpfilter.h
+		if info, ok := e.Info.(*xt.Unknown); ok && len(*info) >= 1 && (*info)[0]&acceptLocal == 0 {
+			m := w.set.back(p, (*info)[0]&validMark != 0, (*info)[0]&loose != 0)
+			if (*info)[0]&invert != 0 {
+				return m.not()
+			}
+			return m
+		}
 	case "mark":
 		if info, ok := e.Info.(*xt.Unknown); ok && len(*info) >= 9 {
 			mark, mask := binary.NativeEndian.Uint32(*info), binary.NativeEndian.Uint32((*info)[4:])
@@ -33,6 +51,46 @@ func (w *walk) matchXT(e *expr.Match) match {
 		}
 	}
 	return perhaps
+}
+
+// addrType reads a match on whose the addresses are.
+func addrType(info xt.InfoAny, p Traced) match {
+	var source, dest uint16
+	var not [2]bool
+	switch a := info.(type) {
+	case *xt.AddrType:
+		source, dest, not = a.Source, a.Dest, [2]bool{a.InvertSource, a.InvertDest}
+	case *xt.AddrTypeV1:
+		const invertSource, invertDest = 1, 2
+		flags := uint32(a.Flags)
+		if flags&^(invertSource|invertDest) != 0 { // of one interface's addresses
+			return perhaps
+		}
+		source, dest, not = a.Source, a.Dest, [2]bool{flags&invertSource != 0, flags&invertDest != 0}
+	default:
+		return perhaps
+	}
+	is := func(mask uint16, here, not bool) bool {
+		kind := uint16(1) << unix.RTN_UNICAST
+		if here {
+			kind = 1 << unix.RTN_LOCAL
+		}
+		return mask == 0 || (mask&kind != 0) != not
+	}
+	return matches(is(source, p.FromHere, not[0]) && is(dest, p.ToHere, not[1]))
+}
+
+// portsXT says whether a match that is not decided asks for particular ports.
+func portsXT(e *expr.Match) bool {
+	raw, _ := e.Info.(*xt.Unknown)
+	const inverted = 47 // the place of the flag in struct xt_multiport_v1
+	switch t := e.Info.(type) {
+	case *xt.Tcp:
+		return t.InvFlags == 0 && (t.SrcPorts != [2]uint16{0, 65535} || t.DstPorts != [2]uint16{0, 65535})
+	case *xt.Udp:
+		return t.InvFlags == 0
+	}
+	return e.Name == "multiport" && raw != nil && len(*raw) > inverted && (*raw)[inverted] == 0
 }
 
 // conntrack reads a match on the state of the connection, and on nothing else.
@@ -89,7 +147,7 @@ func (w *walk) target(r *Rule, e *expr.Target, maybe bool) (ending, bool) {
 	case e.Name == "NETMAP":
 		return w.translate(r, Translation{Unread: true}, maybe), true
 	case e.Name == "DNAT", e.Name == "REDIRECT":
-		return w.decide(r, accepted, maybe), true
+		return w.redirect(r, maybe), true
 	case e.Name == "REJECT":
 		if !maybe {
 			w.out.Rejects = true
