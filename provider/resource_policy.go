@@ -314,29 +314,19 @@ func (r *policyResource) Create(ctx context.Context, req resource.CreateRequest,
 	}
 	resp.Diagnostics.Append(r.settle(ctx, &plan, live.HuJSON)...)
 	ours, match := plan.Content.ValueString(), client.MatchDefault
-	if adopt := plan.Adopt.ValueString(); adopt != adoptIfDefault {
-		switch {
-		case textdiff.Same(live.HuJSON, ours):
-			if _, err := plan.lockConsole(ctx, api, policyModel{}); err != nil {
-				resp.Diagnostics.Append(apiError(err, "Nothing was changed."))
-				return
-			}
-			plan.ID = types.StringValue(api.Tailnet())
-			plan.stored(live)
-			resp.Diagnostics.Append(resp.State.Set(ctx, plan)...)
-			return
-		case adopt == adoptAlways:
-			match = live.ETag
-		}
+	if plan.Adopt.ValueString() == adoptAlways {
+		match = live.ETag
 	}
 	unlock, err := plan.lockConsole(ctx, api, policyModel{})
 	if err != nil {
 		resp.Diagnostics.Append(apiError(err, "Nothing was written."))
 		return
 	}
-	saved, err := setPolicy(ctx, api, ours, match)
-	if err != nil {
-		resp.Diagnostics.Append(unlock()...)
+	saved := live
+	if !textdiff.Same(live.HuJSON, ours) {
+		if saved, err = setPolicy(ctx, api, ours, match); err != nil {
+			resp.Diagnostics.Append(unlock()...)
+		}
 	}
 	switch {
 	case client.IsPreconditionFailed(err) && match == client.MatchDefault:
