@@ -102,8 +102,42 @@ func Diff(have Facts, want State) Changes {
 	return Changes{
 		AddRules: without(want.Rules, own),
 		Firewall: diffTables(have.Tables, want.Tables),
-		DelRules: without(own, want.Rules),
+		DelRules: append(without(own, want.Rules), twins(have.Rules, want.Rules)...),
 	}
+}
+
+const localTable = 255
+
+// twins returns the rules of the agent's that stand there once more than they are wanted, as after `ip rule restore`. The
+// kernel deletes the first of them: where somebody's rule of the same priority stands in between, that one would come first
+// then, and the twin, which does no harm, stays.
+func twins(rules, want []Rule) (out []Rule) {
+	wanted := make(map[Rule]bool, len(want))
+	for _, r := range want {
+		wanted[r] = true
+	}
+	type place struct {
+		family   Family
+		priority uint32
+	}
+	seen := map[Rule]int{} // how many of somebody's stood at its place then
+	others := map[place]int{}
+	for _, r := range rules {
+		at := place{r.Family, r.Priority}
+		switch {
+		case r.Action == Lookup && r.Table == localTable: // it takes no packet that is to leave
+			continue
+		case !r.Own():
+			others[at]++
+			continue
+		}
+		before, twin := seen[r]
+		if twin && wanted[r] && before == others[at] {
+			out = append(out, r)
+		}
+		seen[r] = others[at]
+	}
+	return out
 }
 
 func diffTable(have, want *Table) []FirewallChange {

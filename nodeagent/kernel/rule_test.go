@@ -3,6 +3,8 @@
 package kernel_test
 
 import (
+	"net/netip"
+	"path/filepath"
 	"testing"
 
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
@@ -55,5 +57,47 @@ func TestOwnRulesOfAnotherShape(t *testing.T) {
 				t.Fatalf("%s %s:\n%s", odd, place, got)
 			}
 		}
+	}
+}
+
+// Rules that stand there twice, as `ip rule restore` leaves them, are there once again afterwards, unless somebody's rule would
+// come first then.
+func TestTwins(t *testing.T) {
+	n := nstest.New(t)
+	rule := desired.Rule{Family: desired.IPv4, Mark: 0x2000, Mask: 0x2000, Action: desired.Lookup, Table: 52, Protocol: desired.RouteProtocol}
+	peer := rule
+	peer.Dst = netip.MustParsePrefix("100.64.0.12/32")
+	six := rule
+	six.Family = desired.IPv6
+	want := desired.State{Rules: []desired.Rule{rule, peer, six}}
+	k := kernel.NewLinux()
+	pass := func() desired.Changes {
+		t.Helper()
+		facts, err := k.Facts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		changes := desired.Diff(facts, want)
+		if err := k.Apply(t.Context(), changes); err != nil {
+			t.Fatalf("%q: %v", changes.Lines(), err)
+		}
+		return changes
+	}
+	list := func() string { return n.Run("ip rule | grep 116\nip -6 rule | grep 116") }
+	pass()
+	healthy := list()
+	file := filepath.Join(t.TempDir(), "rules")
+	for range 2 {
+		n.Run("ip rule save >" + file + "\nip rule restore <" + file)
+	}
+	if list() == healthy {
+		t.Fatal("there are no twins: this test proves nothing")
+	}
+	if pass(); list() != healthy || !pass().Empty() {
+		t.Errorf("there are\n%swant\n%s", list(), healthy)
+	}
+	n.Run("ip rule save >" + file + "\nip rule add pref 0 from 10.0.0.0/8 lookup 77\nip rule restore <" + file)
+	if changes := pass(); !changes.Empty() {
+		t.Errorf("with somebody's rule in between: %q", changes.Lines())
 	}
 }
