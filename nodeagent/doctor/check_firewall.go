@@ -57,7 +57,7 @@ func judgeForward(j *judgement, fl *flow, p desired.Packet, direction, oif, code
 	if before.Dropped {
 		drop = before
 	}
-	seen := j.probed(fl.packet.Dst)
+	seen := j.probed(fl)
 	passed := seen != nil && (direction == desired.Original && seenOnMesh(seen.Out) || direction == desired.Reply && seen.Got > 0 && seenOnMesh(seen.Back))
 	switch {
 	case !drop.Dropped && drop.Certain():
@@ -133,7 +133,7 @@ func explainDrop(j *judgement, fl *flow, o Outcome, p desired.Packet, direction 
 			f.Evidence = append(f.Evidence, Seeing{What: j.counted(o.By, n), How: "nftables' counters, by netlink"})
 		}
 	}
-	if probe := j.probed(fl.packet.Dst); probe != nil {
+	if probe := j.probed(fl); probe != nil {
 		f.Blind = ""
 		f.Evidence = append(f.Evidence, probeSeeing(probe))
 	}
@@ -260,7 +260,7 @@ func (j *judgement) allAnswered() bool {
 		return false
 	}
 	for _, fl := range j.flows {
-		if p := j.probed(fl.packet.Dst); p == nil || p.Got == 0 {
+		if p := j.probed(fl); !fl.further && (p == nil || p.Got == 0) {
 			return false
 		}
 	}

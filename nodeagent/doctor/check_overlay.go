@@ -276,7 +276,7 @@ func checkMTU(j *judgement, r *Result) {
 		return
 	}
 	for _, fl := range j.flows {
-		p := j.probed(fl.packet.Dst)
+		p := j.probed(fl)
 		if p == nil || p.Large == "" {
 			continue
 		}

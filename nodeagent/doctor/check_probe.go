@@ -23,12 +23,13 @@ func checkProbe(j *judgement, r *Result) {
 		return
 	}
 	blocked := map[string]bool{}
-	answered := 0
+	answered, sent := 0, 0
 	for _, fl := range j.flows {
-		p := j.probed(fl.packet.Dst)
+		p := j.probed(fl)
 		if p == nil {
 			continue
 		}
+		sent++
 		if p.Got > 0 && fl.blocked == "" {
 			answered++
 			continue
@@ -79,8 +80,8 @@ func checkProbe(j *judgement, r *Result) {
 		j.add(f)
 	}
 	if answered > 0 {
-		r.Detail = fmt.Sprintf("%d of %d addresses answered packets forwarded from %s", answered, len(j.flows), j.e.Probe.Device)
-		if answered == len(j.flows) {
+		r.Detail = fmt.Sprintf("%d of %d addresses answered packets forwarded from %s", answered, sent, j.e.Probe.Device)
+		if answered == sent {
 			r.Detail += "; where a name or a service's address fails nevertheless, it is not this layer: DNS, kube-proxy, endpoints"
 		}
 	}

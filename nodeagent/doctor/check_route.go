@@ -21,22 +21,27 @@ func routeChecks() []Check {
 
 func checkForwarding(j *judgement, _ *Result) {
 	off := func(key string) bool { return j.e.Sysctls[key] == "0" }
-	seen := map[desired.Family]bool{}
+	type entry struct {
+		family desired.Family
+		iif    string
+	}
+	seen := map[entry]bool{}
 	for _, fl := range j.flows {
-		if seen[fl.family] || fl.packet.Iif == "" {
+		if seen[entry{fl.family, fl.packet.Iif}] || fl.packet.Iif == "" {
 			continue
 		}
-		seen[fl.family] = true
+		seen[entry{fl.family, fl.packet.Iif}] = true
 		answer := Seeing{What: fmt.Sprintf("a packet of a pod to %s: %s", fl.packet.Dst, fl.way), How: howRoute}
 		switch {
+		case fl.blocked != "": // by the first of the family
 		case fl.family == desired.IPv4 && off("ipv4.ip_forward"):
-			j.stopFamily(fl.family, Finding{
+			j.stopFamily(fl.family, "", Finding{
 				Code: "forwarding.off", Summary: "IPv4 forwarding is off",
 				Evidence: []Seeing{{What: "net.ipv4.ip_forward = 0", How: howSysctl}, answer},
 				Cause:    "net.ipv4.ip_forward is 0", Fix: "sysctl -w net.ipv4.ip_forward=1, and in /etc/sysctl.d",
 			})
 		case fl.family == desired.IPv4 && off("ipv4.conf."+fl.packet.Iif+".forwarding"):
-			j.stopFamily(fl.family, Finding{
+			j.stopFamily(fl.family, fl.packet.Iif, Finding{
 				Code: "forwarding.interface", Summary: "forwarding is off on the interface that pods' packets come in by",
 				Evidence: []Seeing{
 					{What: fmt.Sprintf("net.ipv4.ip_forward = %s, but net.ipv4.conf.%s.forwarding = 0", j.e.Sysctls["ipv4.ip_forward"], fl.packet.Iif), How: howSysctl},
@@ -46,7 +51,7 @@ func checkForwarding(j *judgement, _ *Result) {
 				Fix:   fmt.Sprintf("sysctl -w net.ipv4.conf.%s.forwarding=1", fl.packet.Iif),
 			})
 		case fl.family == desired.IPv6 && off("ipv6.conf.all.forwarding"):
-			j.stopFamily(fl.family, Finding{
+			j.stopFamily(fl.family, "", Finding{
 				Code: "forwarding.off", Summary: "IPv6 forwarding is off",
 				Evidence: []Seeing{{What: "net.ipv6.conf.all.forwarding = 0", How: howSysctl}},
 				Cause:    "net.ipv6.conf.all.forwarding is 0",
@@ -57,10 +62,10 @@ func checkForwarding(j *judgement, _ *Result) {
 	}
 }
 
-// stopFamily is stop for every flow of a family.
-func (j *judgement) stopFamily(family desired.Family, f Finding) {
+// stopFamily is stop for every flow of a family whose pods' packets come in by the interface; "" is any.
+func (j *judgement) stopFamily(family desired.Family, iif string, f Finding) {
 	for _, fl := range j.flows {
-		if fl.family == family {
+		if fl.family == family && (iif == "" || fl.packet.Iif == iif) {
 			j.stop(fl, f)
 		}
 	}
@@ -116,7 +121,7 @@ func routeUnsure(j *judgement, fl *flow) {
 	with.Mark = uint32(j.doc.Routing.Mark)
 	a, known := j.ask(with)
 	bareWay, knownBare := j.ask(bare(fl.packet))
-	if p := j.probed(fl.packet.Dst); p != nil && seenOnMesh(p.Out) {
+	if p := j.probed(fl); p != nil && seenOnMesh(p.Out) {
 		return
 	}
 	if known && knownBare && a.Dev == desired.Interface && bareWay.Dev == desired.Interface {

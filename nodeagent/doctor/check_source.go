@@ -85,7 +85,7 @@ func checkSource(j *judgement, r *Result) {
 
 // seenSource returns the source that the probe's packets left tailscale0 with.
 func seenSource(j *judgement, fl *flow) (netip.Addr, bool) {
-	p := j.probed(fl.packet.Dst)
+	p := j.probed(fl)
 	if p == nil {
 		return netip.Addr{}, false
 	}

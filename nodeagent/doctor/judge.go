@@ -51,6 +51,7 @@ type flow struct {
 	other  desired.Answer
 	otherK bool
 
+	further bool   // its pod is of another network than the first, and no probe is sent from there
 	blocked string // the code of the finding that stops it
 	culprit string // what drops it on the way there
 }
@@ -103,7 +104,62 @@ func newJudgement(e *Evidence) *judgement {
 		}
 		j.flows = append(j.flows, j.flow(p))
 	}
+	j.furtherNetworks()
 	return j
+}
+
+// maxFurther is how many addresses of peers are asked about for each further network of pods.
+const maxFurther = 64
+
+// furtherNetworks adds flows for the pods' networks beside the first of each family: the peers are the same, but rules and
+// interfaces may be the network's own.
+func (j *judgement) furtherNetworks() {
+	if j.e.Pod.IsValid() {
+		return
+	}
+	first := j.flows
+	for _, network := range j.doc.PodCIDRs {
+		pod, iif := j.podOf(network)
+		if iif == "" {
+			continue
+		}
+		asked := 0
+		for _, fl := range first {
+			if fl.packet.Src.Is4() != pod.Is4() || network.Contains(fl.packet.Src) || asked == maxFurther {
+				continue
+			}
+			asked++
+			more := j.flow(desired.Probe{Peer: fl.peer, Packet: desired.Packet{Src: pod, Dst: fl.packet.Dst, Iif: iif}})
+			more.further = true
+			j.flows = append(j.flows, more)
+		}
+	}
+}
+
+// podOf returns an address of a pod in the network and the interface that it is behind, "" where that is not known.
+func (j *judgement) podOf(network netip.Prefix) (pod netip.Addr, iif string) {
+	for _, l := range j.e.Facts.Links {
+		for _, p := range l.Addresses {
+			if l.Name == desired.Interface || p.IsSingleIP() || !network.Contains(p.Addr()) {
+				continue
+			}
+			near := p
+			if near.Bits() < network.Bits() {
+				near = network
+			}
+			return j.inside(near.Masked()), l.Name
+		}
+	}
+	const main = 254
+	for _, r := range j.e.Routes {
+		if r.Table == main && r.Type == "unicast" && r.Dst.IsSingleIP() && network.Contains(r.Dst.Addr()) && !j.local(r.Dst.Addr()) &&
+			r.Dev != "" && r.Dev != desired.Interface {
+			if d, ok := j.device(r.Dev); ok && !isTunnel(d) {
+				return r.Dst.Addr(), r.Dev
+			}
+		}
+	}
+	return netip.Addr{}, ""
 }
 
 // podRoute finds a pod by its own route and the interface that this leads to, where pods have no bridge (Calico, Cilium, the
@@ -400,11 +456,11 @@ func (j *judgement) foreign() *desired.ForeignDocumentError {
 	return err
 }
 
-func (j *judgement) probed(a netip.Addr) *ProbeFlow {
-	if j.e.Probe == nil {
+func (j *judgement) probed(fl *flow) *ProbeFlow {
+	if j.e.Probe == nil || fl.further {
 		return nil
 	}
-	i := slices.IndexFunc(j.e.Probe.Flows, func(p ProbeFlow) bool { return p.To == a })
+	i := slices.IndexFunc(j.e.Probe.Flows, func(p ProbeFlow) bool { return p.To == fl.packet.Dst })
 	if i < 0 {
 		return nil
 	}

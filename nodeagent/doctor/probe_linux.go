@@ -307,6 +307,9 @@ func (p *prober) attach(inside netns.NsHandle) error {
 
 func (p *prober) flows() {
 	for _, fl := range p.j.flows {
+		if fl.further {
+			continue
+		}
 		if _, ok := p.sockets[fl.family]; ok && len(p.out.Flows) < maxProbed {
 			p.out.Flows = append(p.out.Flows, ProbeFlow{To: fl.packet.Dst})
 			p.indices = append(p.indices, fl.family)

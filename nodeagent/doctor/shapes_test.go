@@ -3,6 +3,7 @@
 package doctor_test
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,6 +69,25 @@ const kubeRouterSets = `
 	iptables -A INPUT -p 4 -m set ! --match-set kube-router-node-ips src -j REJECT
 	iptables -t nat -A POSTROUTING -m set --match-set kube-router-pod-subnets src -m set ! --match-set kube-router-pod-subnets dst -m set ! --match-set kube-router-node-ips dst -j MASQUERADE
 `
+
+// twoNetworks gives the node a second network of pods.
+func twoNetworks(n *ill) {
+	n.Run("ip link add second type bridge\nip addr add 10.245.1.1/24 dev second\nip link set second up")
+	n.doc.PodCIDRs = append(n.doc.PodCIDRs, netip.MustParsePrefix("10.245.1.0/24"))
+	n.apply()
+}
+
+// ownRoutes gives pods what Calico gives them: an interface without an address, a route to each pod, and none to the rest.
+func ownRoutes(n *ill) {
+	n.Run(`
+		ip addr flush dev kube-bridge scope global
+		ip link add cali1 type veth peer name caliX
+		ip link set cali1 up
+		ip link set caliX up
+		ip route add blackhole 10.244.1.0/26
+		ip route add 10.244.1.2 dev cali1
+		ip -6 route add fd00:10:244:1::2 dev cali1`)
+}
 
 // shapes are nodes beside whose mesh other programs work, rightly or not.
 func shapes() []fault {
@@ -135,6 +155,20 @@ func shapes() []fault {
 			iptables -P INPUT DROP`},
 		{name: "healthy, a network of the carrier's that nothing drops", quiet: true, inject: "ip addr add 100.100.2.10/24 dev eth0"},
 
+		{name: "healthy, two networks of pods", quiet: true, do: twoNetworks},
+		{name: "2 rule shadowed for the second network of pods alone", fixed: true, do: func(n *ill) {
+			twoNetworks(n)
+			n.Run("ip rule add pref 0 from 10.245.1.0/24 lookup 77\nip rule del pref 0 fwmark 0x2000/0x2000\nip rule add pref 0 fwmark 0x2000/0x2000 lookup 52 protocol 116")
+		}, want: []string{"route.shadowed"}},
+		{name: "16 forwarding off where pods of the second network come in", fixed: true, do: func(n *ill) {
+			twoNetworks(n)
+			n.Run("echo 0 > /proc/sys/net/ipv4/conf/second/forwarding")
+		}, want: []string{"forwarding.interface"}},
+		{name: "healthy, pods have no bridge but routes of their own", quiet: true, still: true, do: ownRoutes},
+		{name: "1 rule missing, pods have no bridge", still: true, do: func(n *ill) {
+			ownRoutes(n)
+			n.Run(noRule)
+		}, want: []string{"route.rule-missing"}},
 		{name: "firewalld does not know the interfaces", do: func(n *ill) { n.firewalld("") }, want: []string{"firewall.firewalld", "overlay.input-dropped"}, first: "firewall.firewalld"},
 		{name: "kube-router's sets, SNAT missing", inject: noSNAT + kubeRouterSets, want: []string{"source.untranslated"}},
 		{name: "a Service took the peer's address (ipvs)", fixed: true, inject: "ip link add kube-ipvs0 type bridge\nip addr add 100.64.0.12/32 dev kube-ipvs0", want: []string{"document.peer-captured"}},
