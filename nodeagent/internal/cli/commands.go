@@ -12,6 +12,7 @@ import (
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/config"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/desired"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/doctor"
+	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/kernel/iptables"
 	"github.com/tailmesh/terraform-provider-tailmesh/nodeagent/reconcile"
 )
 
@@ -78,10 +79,11 @@ func (c *command) askDoctor(ctx context.Context, doc config.Document, r *reconci
 			continue
 		}
 		news := area != "route" // which the kernel has told already, unless others' rules took the packet's mark
+		names, addresses := setOf(f.Peers), setOf(f.Addresses)
 		for i, p := range r.Peers {
-			concerned := len(f.Peers) == 0 || slices.Contains(f.Peers, p.Name)
-			if len(f.Addresses) > 0 {
-				concerned = slices.Contains(f.Addresses, p.Address)
+			concerned := len(names) == 0 || names[p.Name]
+			if len(addresses) > 0 {
+				concerned = addresses[p.Address]
 			}
 			if f.Level == doctor.Fail && p.Verdict == reconcile.OK && concerned {
 				r.Peers[i].Verdict, r.Peers[i].Why = reconcile.Wrong, f.Summary
@@ -97,12 +99,45 @@ func (c *command) askDoctor(ctx context.Context, doc config.Document, r *reconci
 		}
 		r.Notes = append(r.Notes, desired.Note{Code: f.Code, Message: message})
 	}
+	dropped := legacyDrops(r)
 	for _, t := range evidence.Legacy {
-		if strings.HasSuffix(t.Name, "filter") {
+		if strings.HasSuffix(t.Name, "filter") && !dropped {
 			r.Notes = append(r.Notes, desired.Note{Code: "firewall.legacy", Message: fmt.Sprintf("legacy iptables has %s, which is not followed: "+
 				"whether packets of pods pass there, `tailmesh-agent doctor --probe` tells", t)})
 		}
 	}
+}
+
+// setOf makes a set of a list, of which there may be thousands.
+func setOf[T comparable](list []T) map[T]bool {
+	out := make(map[T]bool, len(list))
+	for _, x := range list {
+		out[x] = true
+	}
+	return out
+}
+
+// legacyDrops calls peers wrong to which iptables-legacy drops every packet, whatever other firewalls accept, as those are called
+// to which nf_tables does, and says whether there are any.
+func legacyDrops(r *reconcile.Report) (any bool) {
+	for _, f := range desired.Families() {
+		by, err := iptables.LegacyForwardDrops(f)
+		if by == "" || err != nil { // the doctor says what cannot be read
+			continue
+		}
+		tool := desired.IPTablesLegacy.Tool(f)
+		for i, p := range r.Peers {
+			if p.Verdict == reconcile.OK && desired.FamilyOf(p.Address) == f {
+				r.Peers[i].Verdict, r.Peers[i].Why = reconcile.Wrong, fmt.Sprintf("%s drops packets of pods: %s", tool, by)
+				any = true
+			}
+		}
+		r.Notes = append(r.Notes, desired.Note{
+			Code: "firewall.drops", Message: fmt.Sprintf("%s drops every packet that is forwarded, by %s, whatever other firewalls accept: "+
+				"let it accept those between pods and %s (%s -S FORWARD shows it)", tool, by, desired.Interface, tool),
+		})
+	}
+	return any
 }
 
 // judge does something with the plan for the node, and answers by the report of it.

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -80,15 +81,47 @@ func TestStatusFindsOthersRules(t *testing.T) {
 	})
 }
 
-// What rules of iptables-legacy do is not followed. That there are any is said.
-func TestStatusNamesWhatItCannotFollow(t *testing.T) {
+// What iptables-legacy drops whatever the conditions is found, as what nf_tables drops is. That there are rules which depend on
+// conditions, and are not followed, is said.
+func TestStatusOfLegacyFilters(t *testing.T) {
+	const unsure = "note: legacy iptables has a rule in its table filter (iptables-legacy-save -t filter), " +
+		"which is not followed: whether packets of pods pass there, `tailmesh-agent doctor --probe` tells\n"
 	node := nstest.NewNode(t)
 	a := newAgent(t, nodeDocument)
 	a.want(exitYes, "apply")
-	node.Run("iptables-legacy -P FORWARD DROP")
-	if stdout, stderr, code := a.run("status"); code != exitYes || !strings.Contains(stderr, "note: legacy iptables has a rule in its table filter (iptables-legacy-save -t filter), "+
-		"which is not followed: whether packets of pods pass there, `tailmesh-agent doctor --probe` tells\n") {
-		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	for _, tt := range []struct {
+		do, undo string
+		code     int
+		wrong    string // in the line of an address
+		note     string
+	}{
+		{
+			"iptables-legacy -P FORWARD DROP", "iptables-legacy -P FORWARD ACCEPT", exitNo,
+			nstest.Peer + " .* wrong: iptables-legacy drops packets of pods: the policy DROP of FORWARD\n", "note: iptables-legacy drops every packet that is forwarded, by the policy DROP of FORWARD",
+		},
+		{
+			"ip6tables-legacy -P FORWARD DROP\nip6tables-legacy -A FORWARD -p udp", "ip6tables-legacy -P FORWARD ACCEPT\nip6tables-legacy -F FORWARD", exitNo,
+			nstest.Peer6 + " .* wrong: ip6tables-legacy drops packets of pods: the policy DROP of FORWARD\n", "note: ip6tables-legacy drops",
+		},
+		{
+			"iptables-legacy -A FORWARD\niptables-legacy -A FORWARD -j DROP\niptables-legacy -A FORWARD -j ACCEPT", "iptables-legacy -F FORWARD", exitNo,
+			nstest.Peer + " .* wrong: iptables-legacy drops packets of pods: rule 2 of FORWARD\n", "by rule 2 of FORWARD",
+		},
+		{"iptables-legacy -A FORWARD -p sctp -j DROP", "iptables-legacy -F FORWARD", exitYes, "", unsure},
+		{
+			"iptables-legacy -P FORWARD DROP\niptables-legacy -A FORWARD -i kube-bridge -j ACCEPT", "iptables-legacy -F FORWARD\niptables-legacy -P FORWARD ACCEPT",
+			exitYes, "", "note: legacy iptables has 2 rules",
+		},
+	} {
+		node.Run(tt.do)
+		stdout, stderr, code := a.run("status")
+		wrong := strings.Count(stdout, " wrong: ")
+		if code != tt.code || !strings.Contains(stderr, tt.note) || (wrong == 1) != (tt.wrong != "") || wrong > 1 && tt.wrong != "" ||
+			!regexp.MustCompile(tt.wrong).MatchString(stdout) {
+			t.Errorf("%s: exit code %d\n%s%s", tt.do, code, stdout, stderr)
+		}
+		node.Run(tt.undo)
+		a.want(exitYes, "status")
 	}
 }
 

@@ -129,6 +129,31 @@ func LegacyRules(f desired.Family, table string) (int, error) {
 	return count, err
 }
 
+// LegacyForwardDrops says by what iptables-legacy drops every packet that is forwarded, or "" where it does not, or where that
+// depends on conditions, which are not followed.
+func LegacyForwardDrops(f desired.Family) (by string, err error) {
+	entries, err := legacyTable(f, "filter")
+	begin := slices.IndexFunc(entries, func(e entry) bool { return e.hook == "FORWARD" })
+	if err != nil || begin < 0 {
+		return "", err
+	}
+	rules := chainRules(entries[begin:])
+	for i, r := range rules {
+		next := entries[begin+i+1].offset
+		switch {
+		case r.plain && r.jump == drop:
+			return fmt.Sprintf("rule %d of FORWARD", i+1), nil
+		case r.jump == next, r.comment == desired.JumpComment: // it only counts, or is the agent's, which accepts nothing
+		default:
+			return "", nil
+		}
+	}
+	if entries[begin+len(rules)].jump == drop {
+		return "the policy DROP of FORWARD", nil
+	}
+	return "", nil
+}
+
 func getsockopt(socket, level, option int, data []byte) error {
 	size := uint32(len(data))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(socket), uintptr(level), uintptr(option),
