@@ -68,7 +68,7 @@ func checkNode(j *judgement, r *Result) {
 			return
 		}
 		asked++
-		if way.Dev != desired.Interface && !j.found["tailscaled.rules-lost"] {
+		if way.Dev != desired.Interface && !j.found["tailscaled.rules-lost"] && !j.samePlace(out) {
 			captured(j, p.Name, out, way)
 		}
 		const local = 255
@@ -86,6 +86,16 @@ func checkNode(j *judgement, r *Result) {
 		}
 	})
 	r.Detail = fmt.Sprintf("asked for %d addresses", asked)
+}
+
+// samePlace says whether the node's own packet meets the same rule and route as those of pods, of which the route's check has
+// named what is wrong.
+func (j *judgement) samePlace(p desired.Packet) bool {
+	own := j.decide(p, anyRule)
+	return own.found && slices.ContainsFunc(j.flows, func(fl *flow) bool {
+		pod := j.decide(fl.packet, anyRule)
+		return fl.packet.Dst == p.Dst && strings.HasPrefix(fl.blocked, "route.") && pod.found && pod.route == own.route && own.route.Table == uint32(j.doc.Routing.Table)
+	})
 }
 
 // captured reports that the node's own packets to a peer do not leave by tailscale0.
@@ -165,7 +175,9 @@ func checkOverlayFirewall(j *judgement, r *Result) {
 			}
 		})
 	}
-	checkCarried(j)
+	blocked := map[string]bool{}
+	checkCarried(j, blocked)
+	j.untested(blocked)
 	if r.Detail == "" {
 		r.Detail = "no rule of nftables drops the overlay's packets, followed on paper"
 	}
@@ -186,8 +198,9 @@ func acceptOverlay(code string, f desired.Family, number int) string {
 // maxCarried is how many networks behind tunnels are looked at.
 const maxCarried = 64
 
-// checkCarried looks at the pods' packets that the overlay carries, where it has tunnels with routes.
-func checkCarried(j *judgement) {
+// checkCarried looks at the pods' packets that the overlay carries, where it has tunnels with routes. What ends at the same
+// rule as packets to peers has been named.
+func checkCarried(j *judgement, blocked map[string]bool) {
 	asked := map[netip.Prefix]bool{}
 	for _, route := range j.e.Routes {
 		const main = 254
@@ -209,6 +222,10 @@ func checkCarried(j *judgement) {
 			p.Protocol, p.ICMPType = unix.IPPROTO_TCP, -1
 			o := j.e.Rules.Filter(Forward, p)
 			if !o.Dropped || !o.Certain() || o.Chain != nil && networkPolicy(o.Chain.Name) != "" {
+				continue
+			}
+			if i := slices.IndexFunc(j.flows, func(fl *flow) bool { return fl.culprit == o.Culprit() }); i >= 0 {
+				blocked[j.flows[i].blocked] = true
 				continue
 			}
 			f := Finding{

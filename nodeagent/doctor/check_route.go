@@ -101,11 +101,17 @@ func checkRoute(j *judgement, r *Result) {
 			routeUnsure(j, fl)
 		default:
 			if !explainRoute(j, fl) {
-				j.stop(fl, Finding{
+				f := Finding{
 					Code: "route.elsewhere", Summary: "packets of pods do not leave through " + desired.Interface,
 					Evidence: []Seeing{{What: fl.way.String(), How: howRoute}},
 					Blind:    "why could not be worked out from the rules and tables",
-				})
+				}
+				if d := j.decide(fl.packet, anyRule); d.found && d.route.Dev != "" && d.route.Dev == fl.way.Dev {
+					f.Evidence = append(f.Evidence, Seeing{What: d.String(), How: howRules})
+					f.Cause, f.Blind = d.String()+" takes them, which is not Tailscale's", ""
+					f.Fix = fmt.Sprintf("%s route del %s; then systemctl restart tailscaled, for its own", tool(fl.family), d.route)
+				}
+				j.stop(fl, f)
 			}
 		}
 	}
@@ -221,6 +227,17 @@ func explainRoute(j *judgement, fl *flow) bool {
 		})
 		return true
 	}
+	if d := j.decide(marked, anyRule); d.refuses() {
+		f := Finding{
+			Code: "route.refused", Summary: "packets of pods to it are refused by a route or a rule",
+			Evidence: []Seeing{way, {What: d.String(), How: howRules}}, Cause: d.String() + " refuses them", Fix: d.rule.Command("del"),
+		}
+		if d.rule.Action == desired.Lookup {
+			f.Fix = fmt.Sprintf("%s route del %s", tool(fl.family), d.route)
+		}
+		j.stop(fl, f)
+		return true
+	}
 	if _, ok := j.route(fl.family, want.Table, fl.packet.Dst); !ok {
 		evidence = append(evidence, Seeing{What: fmt.Sprintf("table %d has no route to %s; the rule `%s` was met and passed on", want.Table, fl.packet.Dst, want), How: howRules})
 		cause, blind := "tailscaled does not know this address", "tailscaled does not answer, so that it is not known whether the peer is in the tailnet"
@@ -248,6 +265,13 @@ func stopRedirect(j *judgement, fl *flow) {
 		Fix: "let that rule leave the peer's address alone: a Service with it among its externalIPs, a hostPort or a port that is published " +
 			"without an address of the host, or a proxy's REDIRECT",
 	})
+}
+
+func tool(f desired.Family) string {
+	if f == desired.IPv6 {
+		return "ip -6"
+	}
+	return "ip"
 }
 
 // agrees says whether the kernel's answer, if there is one, is what was worked out on paper.

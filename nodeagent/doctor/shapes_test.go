@@ -193,6 +193,8 @@ func shapes() []fault {
 		{name: "another VPN takes the node's own packets", fixed: true, inject: `
 			ip route add default dev eth0 table 51820
 			ip rule add pref 5208 to 100.64.0.0/10 lookup 51820`, want: []string{"node.captured"}},
+		{name: "a blackhole in Tailscale's table", fixed: true, inject: "ip route replace blackhole 100.64.0.12 table 52\nip route add 100.64.0.12 dev tailscale0 metric 5 table 52", want: []string{"route.refused"}},
+		{name: "a route to elsewhere in Tailscale's table", inject: "ip route replace 100.64.0.12 dev eth0 table 52", want: []string{"route.elsewhere"}},
 		{name: "shields up", do: func(n *ill) { n.tailnet.prefs["ShieldsUp"] = true }, want: []string{"policy.shields-up"}},
 		{name: "11 look-alike of lost chains: netfilter mode off", do: func(n *ill) { n.tailnet.prefs["NetfilterMode"] = 0 }, inject: "iptables -F\niptables -X\niptables -P FORWARD DROP", want: []string{"firewall.drops"}},
 		{name: "a tunnel begins at an address of before", inject: "ip link add flannel.1 type vxlan id 1 local 100.64.0.99 dstport 8472 nolearning\nip link set flannel.1 mtu 1230 up", want: []string{"overlay.local"}},

@@ -249,7 +249,7 @@ func nodeAilments(l *Lab) []ailment {
 		},
 		{
 			name: "a blackhole takes a peer's packets", inject: "ip route del " + fra4 + " table 52\nip route add blackhole " + fra4 + " table 52",
-			undo: "ip route del blackhole " + fra4 + " table 52\nip route add " + fra4 + " dev tailscale0 table 52", ams: []string{"route.source-filtered"},
+			undo: "ip route del blackhole " + fra4 + " table 52\nip route add " + fra4 + " dev tailscale0 table 52", ams: []string{"route.refused"},
 		},
 		with(ailment{name: "legacy iptables translates, with a probe", inject: noSNAT, args: probed(), ams: []string{"source.elsewhere(warn)"}},
 			"iptables-legacy -t nat -A POSTROUTING -s 10.42.1.0/24 -o tailscale0 -j SNAT --to-source "+own4,
