@@ -355,6 +355,22 @@ func TestFilter(t *testing.T) {
 	}
 }
 
+// A packet is followed once, however often the judgement is made; another one is followed by itself.
+func TestFilterRemembers(t *testing.T) {
+	packet := Traced{Src: mesh(11), Dst: mesh(12), Iif: "cni0", Protocol: unix.IPPROTO_TCP, ICMPType: -1}
+	chain := newChain("ip", "filter", "FORWARD", Forward, "filter", append(daddr(mesh(12)), verdict(expr.VerdictDrop, "")))
+	set := &Ruleset{Chains: []*Chain{chain}, outcomes: map[at]Outcome{}}
+	first := set.Filter(Forward, packet)
+	chain.Rules = nil // nobody does this to what was read
+	if second := set.Filter(Forward, packet); !first.Dropped || second.By != first.By {
+		t.Errorf("first %+v, then %+v", first, second)
+	}
+	packet.Dst = mesh(13)
+	if set.Filter(Forward, packet).Dropped || set.Filter(Prerouting, packet).Dropped {
+		t.Error("another packet got the outcome of the first")
+	}
+}
+
 func TestSetFind(t *testing.T) {
 	border := func(end bool, last byte) Element { return Element{Key: []byte{10, 0, 0, last}, End: end} }
 	set := &Set{Interval: true, Length: 4, Elements: []Element{border(true, 0), border(false, 4), border(true, 8), border(false, 8), border(true, 12)}}

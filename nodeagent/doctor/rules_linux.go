@@ -31,7 +31,7 @@ func readRuleset(uint32) (*Ruleset, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Ruleset{}
+	out := &Ruleset{outcomes: map[at]Outcome{}}
 	chains := map[nftables.TableFamily][]*nftables.Chain{}
 	for _, t := range tables {
 		family := familyName(t.Family)

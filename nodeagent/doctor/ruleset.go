@@ -31,6 +31,10 @@ type Ruleset struct {
 	// Back says by which interface the kernel would send a packet, "" for none, and whether that is known. Filters of
 	// the firewall's own that look at the way back ask it.
 	Back func(desired.Packet) (dev string, known bool)
+
+	// outcomes remembers what [Ruleset.Filter] has found, where rules do not change any more; nil: it does not. A judgement
+	// is made several times, and a node may have a rule for each of a thousand peers.
+	outcomes map[at]Outcome
 }
 
 // Chain is a list of rules of a table.

@@ -80,6 +80,24 @@ type Translation struct {
 // Filter follows the packet through the chains of type filter (and route) at the hook. Those that translate destinations
 // are met by packets that begin a connection.
 func (s *Ruleset) Filter(hook Hook, p Traced) Outcome {
+	if s.outcomes == nil {
+		return s.filter(hook, p)
+	}
+	out, known := s.outcomes[at{hook, p}]
+	if !known {
+		out = s.filter(hook, p)
+		s.outcomes[at{hook, p}] = out
+	}
+	return out
+}
+
+// at is a packet at a hook.
+type at struct {
+	hook   Hook
+	packet Traced
+}
+
+func (s *Ruleset) filter(hook Hook, p Traced) Outcome {
 	out := Outcome{Packet: p}
 	types := []string{"filter", "route"}
 	if hook == Prerouting && !p.Reply {
@@ -153,6 +171,8 @@ type walk struct {
 	// ports says that a rule on the way here takes packets of particular ports alone. The packet is of none in
 	// particular: what drops those is no obstacle to the rest.
 	ports bool
+
+	headers map[expr.PayloadBase]header // of the packet, whose addresses do not change in a chain
 }
 
 // chain runs a chain. With maybe, the packet may not come here at all: what decides is only remembered.

@@ -187,9 +187,16 @@ func (w *walk) loadMeta(e *expr.Meta, g *registers) {
 
 func (w *walk) loadPayload(e *expr.Payload, g *registers) {
 	p := w.out.Packet
-	header, unknown := p.header(e.Base)
+	h, known := w.headers[e.Base]
+	if !known {
+		h.data, h.unknown = p.header(e.Base)
+		if w.headers == nil {
+			w.headers = map[expr.PayloadBase]header{}
+		}
+		w.headers[e.Base] = h
+	}
 	end := int(e.Offset + e.Len)
-	if header == nil || end > len(header) {
+	if h.data == nil || end > len(h.data) {
 		g.obscure(e.DestRegister, int(e.Len))
 		const ports = 4 // bytes: the source's and the destination's
 		if e.Base == expr.PayloadBaseTransportHeader && end <= ports {
@@ -197,8 +204,11 @@ func (w *walk) loadPayload(e *expr.Payload, g *registers) {
 		}
 		return
 	}
-	g.loadPartly(e.DestRegister, header[e.Offset:end], unknown[e.Offset:end])
+	g.loadPartly(e.DestRegister, h.data[e.Offset:end], h.unknown[e.Offset:end])
 }
+
+// header is a header of the packet, with the bits in it that are not known.
+type header struct{ data, unknown []byte }
 
 // header writes the packet's header of a layer, as far as it is known.
 func (p Traced) header(base expr.PayloadBase) (data, unknown []byte) {
