@@ -50,7 +50,7 @@ func (r *runner) runChecks(ctx context.Context) {
 			}
 			// What was seen while the node was being changed says nothing: the next quiet moment serves.
 			before := r.disturbed.Load()
-			if evidence := r.gather(ctx, doc); r.disturbed.Load() == before {
+			if evidence := r.gather(ctx, doc); r.disturbed.Load() == before && ctx.Err() == nil {
 				next = now.Add(checkEvery)
 				r.conclude(evidence)
 			}

@@ -124,7 +124,8 @@ func (r *runner) serve(ctx context.Context, mustListen bool) error {
 	if err != nil {
 		return fmt.Errorf("find out the network namespace: %w", err)
 	}
-	g.Go(func() error { checks(); return nil })
+	checked := make(chan struct{})
+	go func() { defer close(checked); checks() }()
 
 	// The loop stays on this goroutine, for the same reason.
 	err = r.loop(ctx, from).Run(ctx)
@@ -132,6 +133,10 @@ func (r *runner) serve(ctx context.Context, mustListen bool) error {
 	cancel()
 	if failed := g.Wait(); failed != nil && !errors.Is(failed, context.Canceled) {
 		err = failed
+	}
+	select {
+	case <-checked:
+	case <-time.After(time.Second): // they look at thousands of peers, say, and change nothing
 	}
 	if errors.Is(err, context.Canceled) {
 		return nil
