@@ -189,9 +189,9 @@ func acceptOverlay(code string, f desired.Family, number int) string {
 		tool = "ip6tables"
 	}
 	if code == "overlay.output-dropped" {
-		return fmt.Sprintf("%s -I OUTPUT -o %s -p %d -j ACCEPT; where that rule is iptables': a drop of another table must be changed there", tool, desired.Interface, number)
+		return fmt.Sprintf("%s -I OUTPUT -o %s -p %d -j ACCEPT; a drop in a table of nftables' own must be changed there", tool, desired.Interface, number)
 	}
-	return fmt.Sprintf("%s -I INPUT -i %s -p %d -j ACCEPT; (ufw: ufw allow in on %s) where that rule is iptables': a drop of another table must be changed there",
+	return fmt.Sprintf("%s -I INPUT -i %s -p %d -j ACCEPT; with ufw: ufw allow in on %s; a drop in a table of nftables' own must be changed there",
 		tool, desired.Interface, number, desired.Interface)
 }
 
