@@ -315,7 +315,7 @@ func (b *builder) table() *Table {
 func (b *builder) probes(f Family, pods []netip.Prefix, bit uint32, hosts []peer) {
 	src, iif := b.podSource(pods)
 	if iif == "" {
-		b.note(NotePodsInterface, "no interface has an address in %s: how packets of IPv%d pods go cannot be verified",
+		b.note(NotePodsInterface, "no interface has an address in %s, and no pod there a route of its own: how packets of IPv%d pods go cannot be verified",
 			elements(pods), f)
 	}
 	for _, h := range hosts {
@@ -326,8 +326,9 @@ func (b *builder) probes(f Family, pods []netip.Prefix, bit uint32, hosts []peer
 	}
 }
 
-// podSource finds the interface behind which pods are, by its address, and an address of a pod there. Without such an
-// interface, the address is one of the pods' networks.
+// podSource finds the interface behind which pods are, and an address of a pod there: by the interface's address or, where
+// pods have no bridge (Calico, some clouds' CNIs), by a pod's own route. Without such an interface, the address is one of
+// the pods' networks.
 func (b *builder) podSource(pods []netip.Prefix) (src netip.Addr, iif string) {
 	for _, network := range pods {
 		for _, l := range b.facts.Links {
@@ -342,6 +343,14 @@ func (b *builder) podSource(pods []netip.Prefix) (src netip.Addr, iif string) {
 				if src := b.unused(near); src.IsValid() {
 					return src, l.Name
 				}
+			}
+		}
+	}
+	for _, l := range b.facts.Links {
+		for _, host := range l.Hosts {
+			isPod := func(network netip.Prefix) bool { return network.Contains(host) }
+			if l.Name != Interface && slices.ContainsFunc(pods, isPod) && !b.facts.local(host) {
+				return host, l.Name
 			}
 		}
 	}

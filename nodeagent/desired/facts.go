@@ -23,6 +23,7 @@ type Link struct {
 	Name      string
 	Up        bool
 	Addresses []netip.Prefix // with the length of the network that they are in
+	Hosts     []netip.Addr   // each with a route of its own over the interface, as CNIs without a bridge give pods
 }
 
 // Counter is what a firewall rule has taken.

@@ -126,6 +126,21 @@ func links() ([]desired.Link, error) {
 			out[i].Addresses = append(out[i].Addresses, p)
 		}
 	}
+	for _, f := range desired.Families() {
+		routes, err := netlink.RouteList(nil, int(familyNumber(f))) // of the main table
+		switch {
+		case f == desired.IPv6 && (errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		for _, r := range routes {
+			i, ok := byIndex[r.LinkIndex]
+			if dst := prefix(r.Dst); ok && dst.IsSingleIP() && r.Type == unix.RTN_UNICAST && r.Gw == nil && r.Via == nil {
+				out[i].Hosts = append(out[i].Hosts, dst.Addr())
+			}
+		}
+	}
 	return out, nil
 }
 

@@ -690,6 +690,33 @@ func TestStaleConnections(t *testing.T) {
 	})
 }
 
+// Calico and some clouds' CNIs give pods no bridge but each a route: how their packets go is judged all the same.
+func TestPodsWithoutBridge(t *testing.T) {
+	overBackends(t, func(t *testing.T, b backend) {
+		node := b.node(t)
+		closeTunnel(node)
+		node.Run(`
+			ip addr flush dev kube-bridge scope global
+			ip link set veth-pod nomaster
+			ip addr add 169.254.1.1/32 dev veth-pod
+		`)
+		node.InPod(func() { node.Run("ip route replace default via 169.254.1.1 dev eth0 onlink") })
+		a := b.agent(t, b.document(""))
+		if _, notes, code := a.run("apply"); code != exitUnknown || strings.Count(notes, "no pod there a route of its own") != 2 {
+			t.Errorf("without pods: exit code %d\n%s", code, notes)
+		}
+		node.Run("ip route add 10.244.1.2 dev veth-pod\nip -6 route add fd00:10:244:1::2 dev veth-pod")
+		a.want(exitYes, "status")
+		if !node.PodReaches(nstest.Peer) {
+			t.Error("the pod does not reach the peer")
+		}
+		node.Run("ip rule del pref 0 fwmark 0x2000/0x2000")
+		if got := a.want(exitNo, "status"); !strings.Contains(got, "tun-fra1") {
+			t.Errorf("status without the rule:\n%s", got)
+		}
+	})
+}
+
 // The networks of pods are found where the document does not name them, and the agent says where.
 func TestPodNetworksFound(t *testing.T) {
 	node := nstest.NewNode(t)
