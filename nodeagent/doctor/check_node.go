@@ -46,8 +46,8 @@ func (j *judgement) pairs(do func(p config.Node, own, peer netip.Addr)) {
 
 // absent says whether a check has named why nothing reaches the address at all.
 func (j *judgement) absent(a netip.Addr) bool {
-	return j.blocked != "" || slices.ContainsFunc(j.flows, func(fl *flow) bool {
-		return fl.packet.Dst == a && (strings.HasPrefix(fl.blocked, "peers.") || fl.blocked == "route.missing")
+	return j.blocked != "" || slices.ContainsFunc(j.to[a], func(fl *flow) bool {
+		return strings.HasPrefix(fl.blocked, "peers.") || fl.blocked == "route.missing"
 	})
 }
 

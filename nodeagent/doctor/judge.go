@@ -66,15 +66,23 @@ type judgement struct {
 	err     error // why there is no state
 	notes   []desired.Note
 	flows   []*flow
-	iif     string // the pods' interface, "" when it is not known
+	to      map[netip.Addr][]*flow // the same by destination
+	iif     string                 // the pods' interface, "" when it is not known
 	wanted  []desired.Packet
 	blocked string // the code of a finding that stops every flow
 	result  *Result
 	found   map[string]bool
+	doubted map[doubt]bool
+}
+
+// doubt is something that a check could not tell.
+type doubt struct {
+	check *Result
+	text  string
 }
 
 func newJudgement(e *Evidence) *judgement {
-	j := &judgement{e: e, found: map[string]bool{}}
+	j := &judgement{e: e, to: map[netip.Addr][]*flow{}, found: map[string]bool{}, doubted: map[doubt]bool{}}
 	if e.Document == nil {
 		return j
 	}
@@ -105,6 +113,9 @@ func newJudgement(e *Evidence) *judgement {
 		j.flows = append(j.flows, j.flow(p))
 	}
 	j.furtherNetworks()
+	for _, fl := range j.flows {
+		j.to[fl.packet.Dst] = append(j.to[fl.packet.Dst], fl)
+	}
 	return j
 }
 
@@ -322,9 +333,17 @@ func (j *judgement) unknown(format string, args ...any) {
 	if j.result.Status == StatusOK {
 		j.result.Status = StatusUnknown
 	}
-	text := fmt.Sprintf(format, args...)
-	if !strings.Contains(j.result.Detail, text) {
-		j.result.Detail = strings.Join(append(nonEmpty(j.result.Detail), text), "; ")
+	d := doubt{j.result, fmt.Sprintf(format, args...)}
+	if j.doubted[d] {
+		return
+	}
+	j.doubted[d] = true
+	const most, more = 4000, "; and more" // characters, which nobody reads further
+	switch {
+	case len(j.result.Detail) < most:
+		j.result.Detail = strings.Join(append(nonEmpty(j.result.Detail), d.text), "; ")
+	case !strings.HasSuffix(j.result.Detail, more):
+		j.result.Detail += more
 	}
 }
 
