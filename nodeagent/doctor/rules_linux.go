@@ -31,7 +31,8 @@ func readRuleset(uint32) (*Ruleset, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Ruleset{outcomes: map[at]Outcome{}}
+	out := &Ruleset{}
+	count := 0
 	chains := map[nftables.TableFamily][]*nftables.Chain{}
 	for _, t := range tables {
 		family := familyName(t.Family)
@@ -65,7 +66,13 @@ func readRuleset(uint32) (*Ruleset, error) {
 				chain.Rules = append(chain.Rules, rule)
 			}
 			out.Chains = append(out.Chains, chain)
+			count += len(rules)
 		}
+	}
+	// What is found of thousands of packets takes megabytes, of which the service has few: few rules are followed anew.
+	const many = 500
+	if count >= many {
+		out.outcomes = map[at]Outcome{}
 	}
 	return out, markOpaque(out)
 }

@@ -32,7 +32,7 @@ type Ruleset struct {
 	// the firewall's own that look at the way back ask it.
 	Back func(desired.Packet) (dev string, known bool)
 
-	// outcomes remembers what [Ruleset.Filter] has found, where rules do not change any more; nil: it does not. A judgement
+	// outcomes remembers what [Ruleset.Filter] has found, where there are many rules; nil: it does not. A judgement
 	// is made several times, and a node may have a rule for each of a thousand peers.
 	outcomes map[at]Outcome
 }
