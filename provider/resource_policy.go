@@ -207,7 +207,7 @@ func (policyText) ValidateString(_ context.Context, req validator.StringRequest,
 	if len(bytes.TrimSpace(src)) == 0 {
 		resp.Diagnostics.AddAttributeError(req.Path, "the policy file is empty",
 			"The control plane takes an empty file for a wish to restore the tailnet's default, which allows everything. "+
-				"A policy that allows nothing is `{\"grants\": []}`.")
+				"A policy that allows nothing is `{\"grants\":[]}`.")
 		return
 	}
 	if _, err := policy.Format(src); err != nil {
