@@ -346,13 +346,11 @@ func (b *builder) podSource(pods []netip.Prefix) (src netip.Addr, iif string) {
 			}
 		}
 	}
-	for _, l := range b.facts.Links {
-		for _, host := range l.Hosts {
-			isPod := func(network netip.Prefix) bool { return network.Contains(host) }
-			if l.Name != Interface && slices.ContainsFunc(pods, isPod) && !b.facts.local(host) {
-				return host, l.Name
-			}
-		}
+	isPod := func(a netip.Addr) bool {
+		return slices.ContainsFunc(pods, func(network netip.Prefix) bool { return network.Contains(a) })
+	}
+	if pod, dev := b.facts.OwnRoute(isPod); dev != "" {
+		return pod, dev
 	}
 	return b.unused(pods[0]), ""
 }

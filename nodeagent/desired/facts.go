@@ -59,6 +59,18 @@ func (f Facts) local(a netip.Addr) bool {
 	})
 }
 
+// OwnRoute returns the first address for which is says yes that has a route of its own, and the interface that this leads to.
+func (f Facts) OwnRoute(is func(netip.Addr) bool) (host netip.Addr, dev string) {
+	for _, l := range f.Links {
+		for _, a := range l.Hosts {
+			if l.Name != Interface && is(a) && !f.local(a) {
+				return a, l.Name
+			}
+		}
+	}
+	return netip.Addr{}, ""
+}
+
 // OwnRules returns the policy rules that the agent added.
 func (f Facts) OwnRules() []Rule {
 	var own []Rule

@@ -104,11 +104,11 @@ func newJudgement(e *Evidence) *judgement {
 		e.Rules.Back = j.wayBack
 	}
 	for _, p := range j.state.Probes {
-		if p.Packet.Iif == "" {
-			p.Packet.Src, p.Packet.Iif = j.podRoute(p.Packet.Src)
-		}
 		if e.Pod.IsValid() && desired.FamilyOf(e.Pod) == desired.FamilyOf(p.Packet.Dst) {
 			p.Packet.Src = e.Pod
+			if _, dev := e.Facts.OwnRoute(func(a netip.Addr) bool { return a == e.Pod }); dev != "" {
+				p.Packet.Iif = dev
+			}
 		}
 		j.flows = append(j.flows, j.flow(p))
 	}

@@ -48,29 +48,5 @@ func (j *judgement) podOf(network netip.Prefix) (pod netip.Addr, iif string) {
 			return j.inside(near.Masked()), l.Name
 		}
 	}
-	return j.ownRoute(netip.Addr{}, func(a netip.Addr) bool { return network.Contains(a) })
-}
-
-// podRoute finds a pod by its own route and the interface that this leads to, where pods have no bridge (Calico, Cilium, the
-// clouds' CNIs): of the pod that was asked for, else of any. Else it returns the address that it was given.
-func (j *judgement) podRoute(src netip.Addr) (pod netip.Addr, iif string) {
-	return j.ownRoute(src, func(a netip.Addr) bool {
-		return a.Is4() == src.Is4() && j.isPod(a) && (!j.e.Pod.IsValid() || j.e.Pod == a)
-	})
-}
-
-// ownRoute returns the first address for which is says yes that has a route of its own, and the interface that it leads to; or the
-// other address and "".
-func (j *judgement) ownRoute(other netip.Addr, is func(netip.Addr) bool) (pod netip.Addr, iif string) {
-	const main = 254
-	for _, r := range j.e.Routes {
-		a := r.Dst.Addr()
-		if r.Table != main || r.Type != "unicast" || !r.Dst.IsSingleIP() || !is(a) || j.local(a) || r.Dev == "" || r.Dev == desired.Interface {
-			continue
-		}
-		if d, ok := j.device(r.Dev); ok && !isTunnel(d) {
-			return a, r.Dev
-		}
-	}
-	return other, ""
+	return j.e.Facts.OwnRoute(network.Contains)
 }

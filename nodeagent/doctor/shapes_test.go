@@ -169,6 +169,15 @@ func shapes() []fault {
 			ownRoutes(n)
 			n.Run(noRule)
 		}, want: []string{"route.rule-missing"}},
+		{name: "forwarding is off where the pod that is asked for comes in, pods have no bridge", still: true, pod: "10.244.1.5", do: func(n *ill) {
+			ownRoutes(n)
+			n.Run(`
+				ip link add cali2 type veth peer name caliY
+				ip link set cali2 up
+				ip link set caliY up
+				ip route add 10.244.1.5 dev cali2
+				echo 0 > /proc/sys/net/ipv4/conf/cali2/forwarding`)
+		}, want: []string{"forwarding.interface"}},
 		{name: "firewalld does not know the interfaces", do: func(n *ill) { n.firewalld("") }, want: []string{"firewall.firewalld", "overlay.input-dropped"}, first: "firewall.firewalld"},
 		{name: "kube-router's sets, SNAT missing", inject: noSNAT + kubeRouterSets, want: []string{"source.untranslated"}},
 		{name: "a Service took the peer's address (ipvs)", fixed: true, inject: "ip link add kube-ipvs0 type bridge\nip addr add 100.64.0.12/32 dev kube-ipvs0", want: []string{"document.peer-captured"}},
